@@ -1,0 +1,27 @@
+// The reference executor (A1): runs a graph node by node on the references of the op table. The oracle of every test.
+#pragma once
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace fuseloom::graph {
+
+using SymbolValues = std::map<std::string, int64_t>;
+
+// Binds the symbols of the input shapes to concrete dims; checks rank, dtype and repeated symbols.
+// UserError names the input, the dimension with its symbol, expected and got.
+SymbolValues bind_symbols(const Graph& graph, std::span<const Tensor> inputs);
+
+struct EvaluateOptions {
+  // Called after each top-level node with its outputs (B20); for bisection.
+  std::function<void(NodeId, std::span<const Tensor>)> after_node;
+  SymbolValues outer;        // values of outer_symbols
+};
+// Inputs in the order of graph.inputs(). Intermediate tensors are freed after their last use.
+std::vector<Tensor> evaluate(const Graph& graph, std::span<const Tensor> inputs, const EvaluateOptions& options = {});
+
+}  // namespace fuseloom::graph
