@@ -1,0 +1,86 @@
+// Runs a host program on the CPU. Links without the compiler.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "program/program.h"
+
+namespace fuseloom::run {
+
+using KernelFunction = void (*)(void* const* buffers, const int64_t* sizes, char* scratch, int64_t begin, int64_t end);
+// Finds a kernel's function by name; called when the program is loaded, and throws when it is missing.
+using KernelLookup = std::function<KernelFunction(const std::string& name)>;
+
+// The threads of a process's fuseloom programs. Nothing spins: idle workers sleep on a condition variable.
+class ThreadPool {
+ public:
+  explicit ThreadPool(int32_t threads);          // including the caller; 0: as many as there are cores
+  ~ThreadPool();
+  int32_t size() const;
+  // Calls body(worker, begin, end) until [0, extent) is covered in chunks of `grain`; the caller takes part. Any number of
+  // threads may call at once. worker < size().
+  void parallel_for(int64_t extent, int64_t grain, const std::function<void(int32_t worker, int64_t begin, int64_t end)>& body);
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+struct RunOptions {
+  int32_t threads = 0;                           // 0: all of the pool
+  bool poison = false;                           // A12: fill uninitialised memory with NaN / 0xFF before use and after free
+  bool check_inputs = true;                      // B3
+  bool check_finite = false;                     // NaN and Inf in inputs are errors
+  size_t max_entries = 64;                       // A7: 0 switches the entry cache off
+};
+
+struct KernelStatistics {                        // A17
+  std::string name, origin;
+  int64_t calls = 0;
+  double seconds = 0;
+  int64_t bytes = 0;                             // of one call (the last shape)
+};
+struct Profile {
+  std::vector<KernelStatistics> kernels;         // in program order, nested programs after
+  int64_t runs = 0;
+  double seconds = 0;
+  std::string chrome_trace() const;              // JSON
+};
+
+class Executable {
+ public:
+  // Takes the program; runs its init lines. `keep_alive` holds the kernels' library.
+  Executable(program::Program program, const KernelLookup& lookup, std::shared_ptr<void> keep_alive, std::shared_ptr<ThreadPool> pool,
+             RunOptions options = {});
+  ~Executable();
+  Executable(Executable&&) noexcept;
+
+  const program::Program& program() const;
+  // Inputs in the program's order. Results are fresh tensors, or written into `outputs[i]` where that is valid (right dtype,
+  // dims, contiguous). Thread-safe. Throws UserError for inputs that do not fit.
+  std::vector<Tensor> run(std::span<const Tensor> inputs, std::span<const Tensor> outputs = {}) const;
+  // Lean call (≤ 1 µs for a one-kernel program): contiguous inputs of the shapes of the last call of this thread are looked
+  // up without allocation.
+  void run_into(std::span<const Tensor> inputs, std::span<Tensor> outputs) const;
+
+  // Before any run: sizes by symbol or by input dims.
+  std::vector<Dims> output_dims(std::span<const Dims> input_dims) const;
+  int64_t arena_bytes(std::span<const Dims> input_dims) const;       // planned peak of temporaries
+  int64_t arena_lower_bound(std::span<const Dims> input_dims) const; // largest sum of live temporaries
+  size_t entry_count() const;
+
+  void set_profiling(bool on) const;
+  Profile profile() const;
+  // Called after every line with the values it wrote (B20).
+  void set_line_hook(std::function<void(size_t line, const program::Line&, std::span<const Tensor>)> hook) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace fuseloom::run
