@@ -44,7 +44,7 @@ class Attrs {
 };
 
 // Text: {axis = 1, eps = 1.0e-5, mode = "edge", to = :f16, perm = [0, 2, 1], alpha = [0.5, 1.0], shape = <s0, 4>,
-// value = f32[2] {1.0, 2.0}}. A tensor literal above 64 elements prints as f32[1000] #<hash128 hex>; its bytes travel
+// value = f32[2] {1.0, 2.0}}. A tensor literal above 64 elements prints as f32[1000] @<hash128 hex>; its bytes travel
 // beside the text (ConstantPool) and parsing it without them is a UserError.
 using ConstantPool = std::map<std::string, Tensor>;   // hash → tensor
 std::string to_string(const AttrValue& value);
@@ -54,7 +54,8 @@ std::string tensor_hash(const Tensor& tensor);        // content hash over dtype
 bool equal(const Attrs& a, const Attrs& b);           // structural; tensors by content
 uint64_t hash(const Attrs& attrs);
 
-// Every Shape attribute evaluated. Throws UserError naming a symbol without a value.
+// Every Shape attribute evaluated, except `defines`: it names symbols that get their values from the node. Throws
+// UserError naming a symbol without a value.
 Attrs concrete(const Attrs& attrs, const std::map<std::string, int64_t>& symbols);
 // Substitutes symbols in every Shape attribute.
 Attrs substitute(const Attrs& attrs, const sym::Substitution& by);
