@@ -146,6 +146,8 @@ std::vector<const OpRecord*> OpTable::all() const { return order_; }
 OpTable make_standard_ops() {
   OpTable table;
   add_elementwise_ops(table);
+  add_activation_ops(table);
+  add_view_ops(table);
   return table;
 }
 
