@@ -148,6 +148,7 @@ OpTable make_standard_ops() {
   add_elementwise_ops(table);
   add_activation_ops(table);
   add_view_ops(table);
+  add_source_ops(table);
   return table;
 }
 
