@@ -30,6 +30,22 @@ struct BF16 {
   uint16_t bits;
 };
 
+struct Bytes16 {
+  uint64_t low, high;
+};
+
+// Calls f.operator()<Unit>() for an unsigned type of as many bytes as an element has: elements that are only moved.
+template <class F>
+decltype(auto) with_unit(DType dtype, F&& f) {
+  switch (dtype_bits(dtype)) {
+    case 8: return f.template operator()<uint8_t>();
+    case 16: return f.template operator()<uint16_t>();
+    case 32: return f.template operator()<uint32_t>();
+    case 64: return f.template operator()<uint64_t>();
+    default: return f.template operator()<Bytes16>();
+  }
+}
+
 enum class Domain : uint8_t { Bool, Int, Uint, Real, Complex };
 inline constexpr int kDomainCount = 5;
 

@@ -3,132 +3,14 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "op/arithmetic.h"
 #include "op/stream.h"
 
 namespace fuseloom::op {
 
-// ---- scalar functions ------------------------------------------------------------------------------------------------
-// One definition per domain; docs/numerics.md says what each does at its edges.
 namespace {
 
 using Complex = std::complex<double>;
-
-template <class T>
-constexpr bool kIsInteger = std::is_same_v<T, int64_t> || std::is_same_v<T, uint64_t>;
-
-// Signed overflow is undefined in C++, so that integers add, subtract and multiply unsigned.
-template <class T>
-T wrap_add(T a, T b) { return static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b)); }
-template <class T>
-T wrap_sub(T a, T b) { return static_cast<T>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b)); }
-template <class T>
-T wrap_mul(T a, T b) { return static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b)); }
-
-template <class T>
-T truncated_div(T a, T b) {
-  if (b == 0) return 0;
-  if constexpr (std::is_signed_v<T>) {
-    if (b == -1) return wrap_sub<T>(0, a);
-  }
-  return a / b;
-}
-
-template <class T>
-T truncated_mod(T a, T b) {
-  if (b == 0) return 0;
-  if constexpr (std::is_signed_v<T>) {
-    if (b == -1) return 0;
-  }
-  return a % b;
-}
-
-template <class T>
-T floor_mod(T a, T b) {
-  const T remainder = truncated_mod(a, b);
-  if constexpr (std::is_signed_v<T>) {
-    if (remainder != 0 && (remainder < 0) != (b < 0)) return remainder + b;
-  }
-  return remainder;
-}
-
-template <class T>
-T floor_div(T a, T b) {
-  if (b == 0) return 0;
-  const T quotient = truncated_div(a, b);
-  if constexpr (std::is_signed_v<T>) {
-    if (truncated_mod(a, b) != 0 && (a < 0) != (b < 0)) return quotient - 1;
-  }
-  return quotient;
-}
-
-// Python's // and %: the remainder is exact and has the sign of the divisor, the quotient is the integer that belongs to
-// it. Division by zero follows IEEE: an infinity or NaN, and NaN for the remainder.
-double floor_mod(double a, double b) {
-  const double remainder = std::fmod(a, b);
-  if (remainder == 0) return std::copysign(0.0, b);
-  return (remainder < 0) != (b < 0) ? remainder + b : remainder;
-}
-
-double floor_div(double a, double b) {
-  if (b == 0) return a / b;
-  double remainder = std::fmod(a, b);
-  double quotient = (a - remainder) / b;
-  if (remainder != 0 && (remainder < 0) != (b < 0)) quotient -= 1;
-  if (quotient == 0) return std::copysign(0.0, a / b);
-  const double floored = std::floor(quotient);
-  return quotient - floored > 0.5 ? floored + 1 : floored;
-}
-
-// By squaring, wrapping. A negative exponent gives 1/a truncated.
-template <class T>
-T integer_power(T base, T exponent) {
-  if constexpr (std::is_signed_v<T>) {
-    if (exponent < 0) {
-      if (base == 1) return 1;
-      if (base == -1) return exponent % 2 == 0 ? 1 : -1;
-      return 0;
-    }
-  }
-  T result = 1;
-  for (uint64_t left = static_cast<uint64_t>(exponent); left != 0; left >>= 1) {
-    if (left & 1) result = wrap_mul(result, base);
-    base = wrap_mul(base, base);
-  }
-  return result;
-}
-
-// NaN wins, +0 above -0.
-double float_max(double a, double b) {
-  if (std::isnan(a) || std::isnan(b)) return a + b;
-  if (a == b) return std::signbit(a) ? b : a;
-  return a > b ? a : b;
-}
-double float_min(double a, double b) {
-  if (std::isnan(a) || std::isnan(b)) return a + b;
-  if (a == b) return std::signbit(a) ? a : b;
-  return a < b ? a : b;
-}
-
-// The domain is 64 bits wide and narrower types are sign- or zero-extended, so that a count at or above the type's width
-// but below 64 gives the right bits by itself.
-template <class T>
-T left_shift(T a, T count) {
-  if (static_cast<uint64_t>(count) >= 64) return 0;
-  return static_cast<T>(static_cast<uint64_t>(a) << count);
-}
-template <class T>
-T right_shift(T a, T count) {
-  if (static_cast<uint64_t>(count) < 64) return a >> count;
-  return a < T(0) ? static_cast<T>(-1) : T(0);
-}
-
-template <class T>
-T sign_of(T a) {
-  if constexpr (std::is_same_v<T, double>) {
-    if (std::isnan(a)) return a;
-  }
-  return static_cast<T>(a > T(0) ? 1 : (a < T(0) ? -1 : 0));
-}
 
 // ---- chunk functions -------------------------------------------------------------------------------------------------
 // `F` is a lambda without captures: its type alone is the function.
@@ -284,10 +166,7 @@ std::vector<Primitive> make_primitives() {
   add2("sub", 1, false, difference, "a - b");
   Functions product = on_numbers([](auto a, auto b) { return wrap_mul(a, b); }, [](double a, double b) { return a * b; });
   product[0] = binary<bool, bool>(both);
-  product[4] = binary<Complex, Complex>([](Complex a, Complex b) {
-    // The plain formula, as kernels compute it; operator* would patch up infinities.
-    return Complex(a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real());
-  });
+  product[4] = binary<Complex, Complex>([](Complex a, Complex b) { return complex_mul(a, b); });
   add2("mul", 1, true, product, "a * b; bool: and");
   Functions quotient = on_numbers([](auto a, auto b) { return truncated_div(a, b); }, [](double a, double b) { return a / b; });
   quotient[4] = binary<Complex, Complex>([](Complex a, Complex b) { return a / b; });
@@ -633,7 +512,7 @@ std::vector<TensorType> infer_bitcast(const InferContext& context) {
 void reference_bitcast(const ReferenceContext& context) {
   const Tensor& input = context.inputs[0];
   Tensor& output = context.outputs[0];
-  copy_strided(output.data(), output.strides(), input.data(), input.strides(), input.dims(), dtype_bytes(input.dtype()));
+  copy_strided(input.dtype(), output.data(), output.strides(), input.data(), input.strides(), input.dims());
 }
 
 }  // namespace

@@ -41,8 +41,7 @@ std::vector<TensorType> infer_constant(const InferContext& context) {
 
 void reference_constant(const ReferenceContext& context) {
   const Tensor& value = context.attrs.tensor("value");
-  copy_strided(context.outputs[0].data(), context.outputs[0].strides(), value.data(), value.strides(), value.dims(),
-               dtype_bytes(value.dtype()));
+  copy_strided(value.dtype(), context.outputs[0].data(), context.outputs[0].strides(), value.data(), value.strides(), value.dims());
 }
 
 // ---- iota ------------------------------------------------------------------------------------------------------------

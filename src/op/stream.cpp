@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/check.h"
-
 namespace fuseloom::op {
 
 void collapse(Dims& dims, Dims& strides) {
@@ -80,10 +78,6 @@ void store_run(void* data, int64_t offset, int64_t stride, int64_t n, const void
     for (int64_t i = 0; i < n; ++i) to[i * stride] = store<Storage>(from[i]);
   }
 }
-
-struct Bytes16 {
-  uint64_t low, high;
-};
 
 template <class Unit>
 void copy_units(void* to, const Dims& to_strides, const void* from, const Dims& from_strides, const Dims& dims) {
@@ -161,17 +155,9 @@ void StreamWriter::write(int64_t n, const void* values) {
   });
 }
 
-void copy_strided(void* to, const Dims& to_strides, const void* from, const Dims& from_strides, const Dims& dims,
-                  int64_t element_bytes) {
+void copy_strided(DType dtype, void* to, const Dims& to_strides, const void* from, const Dims& from_strides, const Dims& dims) {
   if (std::find(dims.begin(), dims.end(), 0) != dims.end()) return;
-  switch (element_bytes) {
-    case 1: return copy_units<uint8_t>(to, to_strides, from, from_strides, dims);
-    case 2: return copy_units<uint16_t>(to, to_strides, from, from_strides, dims);
-    case 4: return copy_units<uint32_t>(to, to_strides, from, from_strides, dims);
-    case 8: return copy_units<uint64_t>(to, to_strides, from, from_strides, dims);
-    case 16: return copy_units<Bytes16>(to, to_strides, from, from_strides, dims);
-    default: FL_CHECK(false, "no element type takes {} bytes", element_bytes);
-  }
+  with_unit(dtype, [&]<class Unit>() { copy_units<Unit>(to, to_strides, from, from_strides, dims); });
 }
 
 void convert_chunk(Domain from, const void* in, Domain to, void* out, int64_t n) {

@@ -83,9 +83,8 @@ class StreamWriter {
   StoreRun store_run_;
 };
 
-// Copies elements of `element_bytes` bytes between two strided regions of the same dims.
-void copy_strided(void* to, const Dims& to_strides, const void* from, const Dims& from_strides, const Dims& dims,
-                  int64_t element_bytes);
+// Copies elements between two strided regions of the same dims.
+void copy_strided(DType dtype, void* to, const Dims& to_strides, const void* from, const Dims& from_strides, const Dims& dims);
 
 // Converts n values of one domain to another, as `cast` does.
 void convert_chunk(Domain from, const void* in, Domain to, void* out, int64_t n);

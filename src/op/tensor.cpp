@@ -156,7 +156,7 @@ void Tensor::set_int(int64_t linear, int64_t value) {
 
 Tensor Tensor::contiguous_copy() const {
   Tensor copy(dtype_, dims_);
-  op::copy_strided(copy.data_, copy.strides_, data_, strides_, dims_, dtype_bytes(dtype_));
+  op::copy_strided(dtype_, copy.data_, copy.strides_, data_, strides_, dims_);
   return copy;
 }
 

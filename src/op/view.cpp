@@ -49,13 +49,13 @@ void copy_to_output(const ReferenceContext& context, const Dims& from_strides, i
   Tensor& output = context.outputs[0];
   if (output.count() == 0) return;
   const int64_t width = dtype_bytes(input.dtype());
-  copy_strided(output.data(), output.strides(), input.as<std::byte>() + offset * width, from_strides, output.dims(), width);
+  copy_strided(input.dtype(), output.data(), output.strides(), input.as<std::byte>() + offset * width, from_strides, output.dims());
 }
 
 void reference_reshape(const ReferenceContext& context) {
   const Tensor& input = context.inputs[0];
-  copy_strided(context.outputs[0].data(), contiguous_strides(input.dims()), input.data(), input.strides(), input.dims(),
-               dtype_bytes(input.dtype()));
+  copy_strided(input.dtype(), context.outputs[0].data(), contiguous_strides(input.dims()), input.data(), input.strides(),
+               input.dims());
 }
 
 // A run of input dimensions and the run of output dimensions that holds the same elements.
@@ -277,8 +277,8 @@ void reference_concat(const ReferenceContext& context) {
   const int64_t width = dtype_bytes(output.dtype());
   int64_t start = 0;
   for (const Tensor& input : context.inputs) {
-    copy_strided(output.as<std::byte>() + start * output.strides()[axis] * width, output.strides(), input.data(), input.strides(),
-                 input.dims(), width);
+    copy_strided(input.dtype(), output.as<std::byte>() + start * output.strides()[axis] * width, output.strides(), input.data(),
+                 input.strides(), input.dims());
     start += input.dims()[axis];
   }
 }
@@ -466,7 +466,7 @@ void reference_tile(const ReferenceContext& context) {
     dims.insert(dims.end(), {repeats[i], input.dims()[i]});
     strides.insert(strides.end(), {0, input.strides()[i]});
   }
-  copy_strided(output.data(), contiguous_strides(dims), input.data(), strides, dims, dtype_bytes(input.dtype()));
+  copy_strided(input.dtype(), output.data(), contiguous_strides(dims), input.data(), strides, dims);
 }
 
 std::vector<IndexPiece> map_tile(const IndexContext& context, std::span<const Expr> index) {
