@@ -149,6 +149,8 @@ OpTable make_standard_ops() {
   add_activation_ops(table);
   add_view_ops(table);
   add_source_ops(table);
+  add_reduction_ops(table);
+  add_gather_ops(table);
   return table;
 }
 

@@ -48,13 +48,13 @@ void reference_constant(const ReferenceContext& context) {
 std::vector<TensorType> infer_iota(const InferContext& context) {
   Shape shape = shape_attribute(context);
   if (shape.empty()) context.fail("a 0-d tensor has no axis to count along");
-  normal_axis(*context.record, context.attrs.integer("axis"), static_cast<int64_t>(shape.size()));
+  normal_axis(context.record->name, context.attrs.integer("axis"), static_cast<int64_t>(shape.size()));
   return {{.dtype = context.attrs.dtype("dtype"), .shape = std::move(shape)}};
 }
 
 void reference_iota(const ReferenceContext& context) {
   Tensor& output = context.outputs[0];
-  const size_t axis = static_cast<size_t>(normal_axis(*context.record, context.attrs.integer("axis"), output.rank()));
+  const size_t axis = static_cast<size_t>(normal_axis(context.record->name, context.attrs.integer("axis"), output.rank()));
   const int64_t size = output.dims()[axis];
   const int64_t stride = output.strides()[axis];
   generate<int64_t>(output, Domain::Int, [&](int64_t first, int64_t n, int64_t* values) {

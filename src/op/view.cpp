@@ -251,7 +251,7 @@ std::vector<IndexPiece> map_slice(const IndexContext& context, std::span<const E
 std::vector<TensorType> infer_concat(const InferContext& context) {
   TensorType result = context.in(0);
   if (result.rank() == 0) context.fail("scalars have no axis to be joined along");
-  const size_t axis = static_cast<size_t>(normal_axis(*context.record, context.attrs.integer("axis"), result.rank()));
+  const size_t axis = static_cast<size_t>(normal_axis(context.record->name, context.attrs.integer("axis"), result.rank()));
   for (size_t i = 1; i < context.inputs.size(); ++i) {
     const TensorType& x = context.in(i);
     const auto refuse = [&](const std::string& why) {
@@ -273,7 +273,7 @@ std::vector<TensorType> infer_concat(const InferContext& context) {
 
 void reference_concat(const ReferenceContext& context) {
   Tensor& output = context.outputs[0];
-  const size_t axis = static_cast<size_t>(normal_axis(*context.record, context.attrs.integer("axis"), output.rank()));
+  const size_t axis = static_cast<size_t>(normal_axis(context.record->name, context.attrs.integer("axis"), output.rank()));
   const int64_t width = dtype_bytes(output.dtype());
   int64_t start = 0;
   for (const Tensor& input : context.inputs) {
