@@ -25,14 +25,17 @@ class Evaluator {
   void evaluate(std::span<const int64_t> symbols, std::span<int64_t> scratch, std::span<int64_t> results) const;
 
  private:
+  // By a constant power of two, quotient and remainder are a shift and a mask.
+  enum class Opcode : uint8_t { Add, Mul, MulAdd, FloorDiv, Shift, Mod, Mask, Min, Max, Eq, Ne, Lt, Le, Select };
   struct Instruction {
-    Kind kind;
-    int32_t a, b, c, result;
+    Opcode opcode;
+    int32_t a, b, c, result;  // slots in scratch
   };
+  class Compiler;
   size_t symbol_count_ = 0, scratch_size_ = 0;
-  std::vector<int64_t> constants_;       // copied into scratch behind the symbols
+  std::vector<int64_t> constants_;        // copied into scratch behind the symbols
   std::vector<Instruction> instructions_;
-  std::vector<int32_t> results_;         // slots in scratch
+  std::vector<int32_t> results_;          // slots in scratch
 };
 
 // One-off evaluation, for tests and cold paths. Throws UserError naming a symbol that has no value.

@@ -92,6 +92,7 @@ struct Range {
 struct Facts {
   std::map<std::string, Range> symbols;
   std::vector<Expr> nonzero;                                      // expressions known to differ from 0 (divisors)
+  std::map<std::string, Expr> upper_exclusive;                    // loop indices: 0 <= symbol < expr
   static Range size() { return {.low = 0, .high = Range::kMax, .divisor = 1}; }
 };
 
@@ -108,9 +109,12 @@ Proof prove_less_equal(const Expr& a, const Expr& b, const Facts& facts = {});
 Proof prove_divisible(const Expr& a, int64_t by, const Facts& facts = {});
 
 // Solves `expr == target` for the one symbol: an expression over the other symbols, when expr is linear in the symbol
-// with a constant nonzero factor, or a product of the symbol with factors known nonzero, or a floor_div by a constant
-// of those. The answer is necessary, not sufficient: the caller re-checks expr == target after binding (B2).
-std::optional<Expr> solve_for(const Expr& expr, const std::string& symbol, const Expr& target);
+// with a constant nonzero factor, or a product of the symbol with factors known nonzero under `facts`, or a floor_div
+// by a constant of those (then the smallest of the equally good values). If any value of the symbol makes
+// expr == target true, so does the answer; if none does, the answer does not either, which is why the caller re-checks
+// expr == target after binding (B2).
+std::optional<Expr> solve_for(const Expr& expr, const std::string& symbol, const Expr& target,
+                              const Facts& facts = {});
 
 }  // namespace fuseloom::sym
 
