@@ -40,10 +40,10 @@ TEST(KernelText, PrintsCanonicalTextUnchanged) {
   const std::string text =
       "kernel k(read @x: f32[n], write @y: f32[n]) sizes (n) facts (n in 0 to inf multiple 8) {\n"
       "  for i = 0 to n vector 16 x 2 {\n"
-      "    %a: f32 = load @x[i] if (lt(i, 5)) else -0.0\n"
+      "    %a: f32 = load @x[i] if (le(i, 4)) else -0.0\n"
       "    %b: f32 = constant 0.1\n"
       "    %c: f32 = mul(%a, %b)\n"
-      "    store @y[i] = %c if (lt(i, 5))\n"
+      "    store @y[i] = %c if (le(i, 4))\n"
       "  }\n"
       "}\n";
   EXPECT_EQ(to_string(parse_kernel(text, op::standard_ops())), text);
