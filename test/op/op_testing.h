@@ -23,7 +23,7 @@ inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 inline std::vector<Tensor> run_all(std::string_view op, const std::vector<Tensor>& inputs, const Attrs& attrs = {},
                                    int64_t outputs = 1) {
-  return run_reference(standard_ops().at(op), inputs, attrs, outputs);
+  return run_reference(standard_ops().at(op), inputs, concrete(attrs, {}), outputs);
 }
 inline Tensor run(std::string_view op, const std::vector<Tensor>& inputs, const Attrs& attrs = {}) {
   return run_all(op, inputs, attrs)[0];
