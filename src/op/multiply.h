@@ -4,9 +4,9 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
-#include <type_traits>
 #include <vector>
+
+#include "op/arithmetic.h"
 
 namespace fuseloom::op {
 
@@ -41,8 +41,8 @@ void two_rows(int64_t k, const T* a0, const T* a1, const T* panel, T* c0, T* c1)
   T s0[kPanelWidth] = {}, s1[kPanelWidth] = {};
   for (int64_t i = 0; i < k; ++i, panel += kPanelWidth) {
     for (int64_t j = 0; j < kPanelWidth; ++j) {
-      s0[j] += a0[i] * panel[j];
-      s1[j] += a1[i] * panel[j];
+      s0[j] = combine_add(s0[j], combine_mul(a0[i], panel[j]));
+      s1[j] = combine_add(s1[j], combine_mul(a1[i], panel[j]));
     }
   }
   std::copy_n(s0, kPanelWidth, c0);

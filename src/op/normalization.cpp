@@ -20,6 +20,7 @@ struct AxisView {
   int64_t outer = 1, n = 1, inner = 1;
 };
 AxisView view_around(const Tensor& x, int64_t axis) {
+  if (x.rank() == 0) return {};
   return {count_between(x.dims(), 0, axis), x.dim(axis), count_between(x.dims(), axis + 1, x.rank())};
 }
 
@@ -52,8 +53,9 @@ void reference_softmax(const ReferenceContext& context, bool logarithm) {
   const Tensor& x = context.inputs[0];
   std::vector<double> values = stage<double>(x);
   const int64_t axis = wrap_axis(context.attrs.integer("axis"), x.rank());
-  std::vector<double> e(static_cast<size_t>(x.dim(axis)));
-  for_each_line(view_around(x, axis), [&](int64_t first, int64_t stride, int64_t n) {
+  const AxisView view = view_around(x, axis);
+  std::vector<double> e(static_cast<size_t>(view.n));
+  for_each_line(view, [&](int64_t first, int64_t stride, int64_t n) {
     double* line = values.data() + first;
     double maximum = -std::numeric_limits<double>::infinity();
     for (int64_t i = 0; i < n; ++i) {

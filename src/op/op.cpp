@@ -151,6 +151,9 @@ OpTable make_standard_ops() {
   add_source_ops(table);
   add_reduction_ops(table);
   add_gather_ops(table);
+  add_contraction_ops(table);
+  add_window_ops(table);
+  add_normalization_ops(table);
   return table;
 }
 

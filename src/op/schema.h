@@ -1,11 +1,13 @@
 // Words for writing op records: attribute specifications, axes, and checks that hold for many ops. All checks throw
 // UserError through InferContext::fail.
 #pragma once
+#include <algorithm>
 #include <initializer_list>
 #include <string>
 #include <string_view>
 
 #include "base/check.h"
+#include "op/axis.h"
 #include "op/op.h"
 
 namespace fuseloom::op {
@@ -13,14 +15,12 @@ namespace fuseloom::op {
 inline AttrSpec required_attr(std::string name, AttrSpec::Kind kind) { return {std::move(name), kind, true}; }
 inline AttrSpec optional_attr(std::string name, AttrSpec::Kind kind) { return {std::move(name), kind, false}; }
 
-// An axis in [-rank, rank) as one in [0, rank).
+// An axis counted from the front; fails outside [-rank, rank). A 0-d tensor is treated as having one axis.
 inline int64_t axis_in_rank(const InferContext& context, int64_t axis, int64_t rank) {
-  if (axis < -rank || axis >= rank)
-    context.fail(fmt::format("axis {} is outside a tensor of rank {}", axis, rank));
-  return axis < 0 ? axis + rank : axis;
+  return normal_axis(context.record->name, axis, rank);
 }
 // The same in a reference, where inference has checked the range already.
-inline int64_t wrap_axis(int64_t axis, int64_t rank) { return axis < 0 ? axis + rank : axis; }
+inline int64_t wrap_axis(int64_t axis, int64_t rank) { return axis < 0 ? axis + std::max<int64_t>(rank, 1) : axis; }
 
 // Fails when two sizes are known to differ; sizes that may be equal pass and are compared at run time.
 inline void expect_size(const InferContext& context, std::string_view what, const sym::Expr& got,
