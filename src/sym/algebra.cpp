@@ -239,8 +239,11 @@ std::optional<Polynomial> Algebra::recombine_mod(const Polynomial& polynomial, s
   if (!nonzero(n)) return std::nullopt;
   Algebra ring = ring_only();
   const Expr factor = without_atom(term, atom);
-  const Expr scaled = ring.multiply(factor, n);
   const Expr quotient = floor_div(x, n);
+  if (!product_has_small_coefficients({factor, n, quotient}) || !product_has_small_coefficients({factor, x})) {
+    return std::nullopt;
+  }
+  const Expr scaled = ring.multiply(factor, n);
   if (!quotient.is_const()) {
     const Expr both = ring.add(ring.multiply(scaled, quotient), term_expr(term));
     if (auto result = exchanged(polynomial, both, ring.multiply(factor, x))) return result;
@@ -251,7 +254,7 @@ std::optional<Polynomial> Algebra::recombine_mod(const Polynomial& polynomial, s
       if (term_expr(other) != ring.multiply(scaled, digit)) continue;
       const Expr& m = digit.args()[1];
       if (!at_least(n, 1) || !at_least(m, 1)) continue;
-      if (n.is_const() && m.is_const() && *n.as_const() > INT64_MAX / *m.as_const()) continue;
+      if (!product_has_small_coefficients({n, m})) continue;
       const Expr both = ring.add(term_expr(other), term_expr(term));
       if (auto result = exchanged(polynomial, both, ring.multiply(factor, mod(x, multiply(n, m))))) return result;
     }
@@ -267,6 +270,7 @@ std::optional<Polynomial> Algebra::recombine_floor_div(const Polynomial& polynom
   const Division scaled = ring.divide(without_atom(term, atom), n);
   if (scaled.remainder != 0) return std::nullopt;
   const Expr& factor = scaled.quotient;
+  if (!product_has_small_coefficients({factor, x})) return std::nullopt;
   if (const auto divisor = n.as_const(); divisor && range(x).divisor % *divisor == 0) {
     return exchanged(polynomial, term_expr(term), ring.multiply(factor, x));
   }
@@ -291,6 +295,7 @@ Algebra::Division Algebra::divide(const Expr& a, const Expr& b) {
       if (r != 0) remainder.terms.push_back({term.body, r});
     }
     quotient.constant = floor_div_int(dividend.constant, *n);
+    if (quotient.terms.empty() && quotient.constant == 0) return {0, a};
     remainder.constant = wrap_sub(dividend.constant, wrap_mul(quotient.constant, *n));
     return {sum(std::move(quotient)), sum(std::move(remainder))};
   }
@@ -314,6 +319,7 @@ Algebra::Division Algebra::divide(const Expr& a, const Expr& b) {
     // A single-term divisor leaves the same monomial with a smaller coefficient, or removes it.
     if (single && wrap_mul(q, lead.coefficient) != term.coefficient) ++next;
   }
+  if (quotient.terms.empty() && quotient.constant == 0) return {0, a};
   const auto size = [](const Polynomial& p) { return p.terms.size() + (p.constant != 0); };
   if (!single && size(dividend) >= size(polynomial_of(a))) return {0, a};
   return {sum(std::move(quotient)), sum(std::move(dividend))};
@@ -323,7 +329,7 @@ Algebra::Division Algebra::divide(const Expr& a, const Expr& b) {
 std::optional<int64_t> Algebra::constant_quotient(const Expr& a, const Expr& b) {
   if (const auto n = b.as_const(); n && *n > 0) {
     const Range dividend = range(a);
-    if (dividend.low != Range::kMin && dividend.high != Range::kMax) {
+    if (dividend.low >= -kMaxNorm && dividend.high <= kMaxNorm) {
       const int64_t quotient = floor_div_int(dividend.low, *n);
       if (quotient == floor_div_int(dividend.high, *n)) return quotient;
     }
@@ -444,9 +450,11 @@ Expr Algebra::floor_div(const Expr& a, const Expr& b) {
     if (*n < 0 && *n != INT64_MIN) return floor_div(negate(a), -*n);
   }
   if (a.is_const(0)) return 0;
+  const bool is_small = n ? has_small_coefficients(a) && *n > 0 && *n <= kMaxNorm : product_has_small_coefficients({a, b});
+  if (!is_small) return ExprAccess::node(Kind::FloorDiv, {a, b});
   // 1. What the divisor divides comes out.
   const bool divisor_nonzero = nonzero(b);
-  if (divisor_nonzero && n != INT64_MIN) {
+  if (divisor_nonzero) {
     const Division division = divide(a, b);
     if (division.quotient != 0) return add(division.quotient, floor_div(division.remainder, b));
   }
@@ -455,11 +463,7 @@ Expr Algebra::floor_div(const Expr& a, const Expr& b) {
   // 3. Common factors cancel.
   if (const auto cancelled = cancel(a, b, true)) return floor_div(cancelled->dividend, cancelled->divisor);
   // 4. One sign for the leading term: floor_div(-x, n) = -floor_div(x + n - 1, n).
-  if (n && *n > 0) {
-    if (polynomial_of(a).terms[0].coefficient < 0) {
-      return negate(floor_div(add(negate(a), *n - 1), b));
-    }
-  }
+  if (n && polynomial_of(a).terms[0].coefficient < 0) return negate(floor_div(add(negate(a), *n - 1), b));
   // 5. The digits below a common radix do not count.
   if (const auto digits = separate_digits(a, b, 0)) return floor_div(digits->high, digits->rest);
   // 6. A quotient of a quotient: floor_div(floor_div(x, m) + c, n) = floor_div(x + m*c, m*n) for n >= 0.
@@ -468,28 +472,54 @@ Expr Algebra::floor_div(const Expr& a, const Expr& b) {
     if (dividend.terms.size() == 1 && dividend.terms[0].coefficient == 1 &&
         dividend.terms[0].body.kind() == Kind::FloorDiv) {
       const Expr &x = dividend.terms[0].body.args()[0], &m = dividend.terms[0].body.args()[1];
-      const auto inner = m.as_const();
-      int64_t whole = 0, shift = 0;
-      if (n && inner) {
-        if (*n > 0 && *inner > 0 && !__builtin_mul_overflow(*n, *inner, &whole) &&
-            !__builtin_mul_overflow(*inner, dividend.constant, &shift)) {
-          return floor_div(add(x, shift), whole);
-        }
-      } else if (at_least(b, 0) && (dividend.constant == 0 || nonzero(m))) {
+      const bool fits = product_has_small_coefficients({m, b}) && product_has_small_coefficients({m, dividend.constant});
+      if (fits && at_least(b, 0) && (dividend.constant == 0 || nonzero(m))) {
         return floor_div(add(x, scale(m, dividend.constant)), multiply(m, b));
       }
     }
   }
   // 7. The upper digits of a remainder: floor_div(mod(x, n*q), n) = mod(floor_div(x, n), q) for n, q > 0.
-  if (a.kind() == Kind::Mod && divisor_nonzero && n != INT64_MIN) {
+  if (a.kind() == Kind::Mod && divisor_nonzero) {
     const Division modulus = divide(a.args()[1], b);
     if (modulus.remainder == 0 && at_least(b, 1) && at_least(modulus.quotient, 1)) {
       return mod(floor_div(a.args()[0], b), modulus.quotient);
     }
   }
   // 8. Multiples by facts.
-  if (n && *n > 0) return floor_div_by_terms(a, *n);
+  if (n) return floor_div_by_terms(a, *n);
   return ExprAccess::node(Kind::FloorDiv, {a, b});
+}
+
+// `a` without terms that are multiples of the divisor by facts, and with x for mod(x, m) where its term times m is such a
+// multiple: c*mod(x, m) = c*x - c*m*floor_div(x, m) for m != 0. Nothing when there are none.
+std::optional<Expr> Algebra::without_multiples(const Expr& a, const Expr& b) {
+  const auto n = b.as_const();
+  const Polynomial dividend = polynomial_of(a);
+  Polynomial kept{.constant = dividend.constant};
+  bool changed = false;
+  for (const Term& term : dividend.terms) {
+    if (n && range(term_expr(term)).divisor % *n == 0) {
+      changed = true;
+      continue;
+    }
+    const std::span<const Expr> atoms = term.atoms();
+    const auto inner = std::find_if(atoms.begin(), atoms.end(), [&](const Expr& atom) {
+      if (atom.kind() != Kind::Mod || !nonzero(atom.args()[1])) return false;
+      const Expr &x = atom.args()[0], &m = atom.args()[1];
+      Algebra ring = ring_only();
+      const Expr factor = without_atom(term, atom);
+      return product_has_small_coefficients({factor, x}) && product_has_small_coefficients({factor, m, b}) &&
+             ring.divide(ring.multiply(factor, m), b).remainder == 0;
+    });
+    if (inner == atoms.end()) {
+      kept.terms.push_back(term);
+    } else {
+      changed = true;
+      append(kept, multiply(without_atom(term, *inner), inner->args()[0]), 1);
+    }
+  }
+  if (!changed) return std::nullopt;
+  return sum(std::move(kept));
 }
 
 Expr Algebra::mod(const Expr& a, const Expr& b) {
@@ -500,34 +530,13 @@ Expr Algebra::mod(const Expr& a, const Expr& b) {
     if (*n < 0 && *n != INT64_MIN) return negate(mod(negate(a), -*n));
   }
   if (a.is_const(0)) return 0;
-  if (n != INT64_MIN) {
-    // 1. Multiples of the divisor do not count. This holds for a divisor of 0, too: both sides are 0.
-    const Division division = divide(a, b);
-    if (division.quotient != 0) return mod(division.remainder, b);
-    // 2. Nor do multiples by facts, and an inner remainder by a multiple of the divisor is the thing itself.
-    const Polynomial dividend = polynomial_of(a);
-    Polynomial kept{.constant = dividend.constant};
-    bool changed = false;
-    for (const Term& term : dividend.terms) {
-      if (n && range(term_expr(term)).divisor % *n == 0) {
-        changed = true;
-        continue;
-      }
-      const std::span<const Expr> atoms = term.atoms();
-      const auto inner = std::find_if(atoms.begin(), atoms.end(), [&](const Expr& atom) {
-        if (atom.kind() != Kind::Mod || !nonzero(atom.args()[1])) return false;
-        Algebra ring = ring_only();
-        return ring.divide(ring.multiply(without_atom(term, atom), atom.args()[1]), b).remainder == 0;
-      });
-      if (inner != atoms.end()) {
-        changed = true;
-        append(kept, multiply(without_atom(term, *inner), inner->args()[0]), 1);
-      } else {
-        kept.terms.push_back(term);
-      }
-    }
-    if (changed) return mod(sum(std::move(kept)), b);
-  }
+  const bool is_small = n ? has_small_coefficients(a) && *n > 0 && *n <= kMaxNorm : product_has_small_coefficients({a, b});
+  if (!is_small) return ExprAccess::node(Kind::Mod, {a, b});
+  // 1. Multiples of the divisor do not count. This holds for a divisor of 0, too: both sides are 0.
+  const Division division = divide(a, b);
+  if (division.quotient != 0) return mod(division.remainder, b);
+  // 2. Nor do multiples by facts, and an inner remainder by a multiple of the divisor is the thing itself.
+  if (const auto reduced = without_multiples(a, b)) return mod(*reduced, b);
   // 3. What is left may be small.
   if (const auto quotient = constant_quotient(a, b)) return subtract(a, scale(b, *quotient));
   // 4. mod(g*x + r, g*n) = g*mod(x, n) + r for 0 <= r < g.
@@ -535,7 +544,7 @@ Expr Algebra::mod(const Expr& a, const Expr& b) {
     return add(multiply(cancelled->factor, mod(cancelled->dividend, cancelled->divisor)), cancelled->low);
   }
   // 5. One sign for the leading term: mod(-x, n) = n - 1 - mod(x + n - 1, n).
-  if (n && *n > 0 && polynomial_of(a).terms[0].coefficient < 0) {
+  if (n && polynomial_of(a).terms[0].coefficient < 0) {
     return subtract(*n - 1, mod(add(negate(a), *n - 1), b));
   }
   // 6. The digits below a common radix stay as they are.
@@ -578,7 +587,7 @@ Expr Algebra::extremum(Kind kind, std::span<const Expr> args) {
     });
   });
   // An argument that another one always beats goes.
-  if (kept.size() <= kMaxPairwise) {
+  if (kept.size() <= kMaxPairwise && std::all_of(kept.begin(), kept.end(), has_small_coefficients)) {
     Algebra ring = ring_only();
     for (size_t i = 0; i < kept.size(); ++i) {
       for (size_t j = i + 1; j < kept.size();) {
@@ -700,6 +709,13 @@ Expr Algebra::is_zero(const Expr& difference) {
 }
 
 Expr Algebra::compare(Kind kind, const Expr& a, const Expr& b) {
+  if (a.is_const() && b.is_const()) {
+    const int64_t left = *a.as_const(), right = *b.as_const();
+    const bool equal = left == right, less = left < right;
+    return (kind == Kind::Eq ? equal : kind == Kind::Ne ? !equal : kind == Kind::Lt ? less : less || equal) ? 1 : 0;
+  }
+  // The difference would wrap.
+  if (!has_small_coefficients(a) || !has_small_coefficients(b)) return ExprAccess::node(kind, {a, b});
   const Expr difference = subtract(a, b);
   if (kind == Kind::Le) return at_most_zero(difference);
   if (kind == Kind::Lt) return at_most_zero(add(difference, 1));
@@ -721,7 +737,12 @@ Expr Algebra::select(const Expr& condition, const Expr& a, const Expr& b) {
   if (a.is_const(1) && b.is_const(0)) return condition;
   if (a.is_const(0) && b.is_const(1)) return negation(condition);
   // select(x <= y, x, y) = min(x, y), and so on: the branches differ as the sides do.
-  if (condition.kind() == Kind::Lt || condition.kind() == Kind::Le) {
+  const auto sides_fit = [&] {
+    const std::span<const Expr> args = condition.args();
+    return has_small_coefficients(a) && has_small_coefficients(b) && has_small_coefficients(args[0]) &&
+           has_small_coefficients(args[1]);
+  };
+  if ((condition.kind() == Kind::Lt || condition.kind() == Kind::Le) && sides_fit()) {
     Algebra ring = ring_only();
     const Expr sides = ring.subtract(condition.args()[0], condition.args()[1]);
     const Expr branches = ring.subtract(a, b);

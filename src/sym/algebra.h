@@ -3,8 +3,10 @@
 // a condition such as "0 <= x < n" is asked of at_least/at_most, which without facts look at the range stored in a node
 // and with facts search a proof of bounded length.
 #pragma once
+#include <map>
 #include <optional>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -41,6 +43,10 @@ class Algebra {
   bool at_least(const Expr& expr, int64_t limit);
   bool nonzero(const Expr& expr);
 
+  // Rebuilds an expression bottom-up with the facts, each distinct subexpression once. What does not change stays the
+  // same node.
+  Expr rebuild(const Expr& expr);
+
  private:
   struct Division {
     Expr quotient, remainder;
@@ -73,6 +79,7 @@ class Algebra {
   std::optional<int64_t> constant_quotient(const Expr& a, const Expr& b);
   std::optional<Cancelled> cancel(const Expr& a, const Expr& b, bool needs_nonzero);
   std::optional<Digits> separate_digits(const Expr& a, const Expr& b, int64_t least_rest);
+  std::optional<Expr> without_multiples(const Expr& a, const Expr& b);
   Expr floor_div_by_terms(const Expr& a, int64_t divisor);
 
   Expr at_most_zero(const Expr& difference);
@@ -88,9 +95,11 @@ class Algebra {
   const Facts* facts_ = nullptr;
   bool recombines_ = true;
   int proof_depth_ = 0;
+  std::map<std::string, Expr> upper_exclusive_;  // of the facts, simplified
+  std::unordered_set<Expr> positive_;            // those bounds, since an index exists below them
   std::unordered_map<Expr, Range> ranges_;
-  std::unordered_set<Expr> positive_;        // the exclusive upper bounds of loop indices: an index exists below them
-  std::unordered_set<std::string> visiting_; // symbols whose range is being computed, against cyclic bounds
+  std::unordered_map<Expr, Expr> rebuilt_;
+  std::unordered_set<std::string> visiting_;     // symbols whose range is being computed, against cyclic bounds
 };
 
 }  // namespace fuseloom::sym

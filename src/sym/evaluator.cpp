@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "base/check.h"
 #include "sym/node.h"
@@ -20,16 +21,24 @@ class Evaluator::Compiler {
     }
   }
 
-  // Constants first, so that they lie in one piece behind the symbols.
-  void place_constants(const Expr& expr) {
-    if (!visited_.emplace(expr, true).second) return;
-    if (expr.is_const()) return constant(*expr.as_const());
-    if (is_by_power_of_two(expr)) {
-      const int64_t divisor = *expr.args()[1].as_const();
-      constant(expr.kind() == Kind::Mod ? divisor - 1 : std::countr_zero(static_cast<uint64_t>(divisor)));
-      return place_constants(expr.args()[0]);
+  // Constants that are operands come first, so that they lie in one piece behind the symbols.
+  void place_operand_constants(const Expr& expr, bool is_operand) {
+    if (expr.is_const()) {
+      if (is_operand && slots_.emplace(expr, next_).second) {
+        ++next_;
+        evaluator_.constants_.push_back(*expr.as_const());
+      }
+      return;
     }
-    for (const Expr& arg : expr.args()) place_constants(arg);
+    if (!visited_.insert(expr).second) return;
+    const bool has_immediate = expr.kind() == Kind::Add || is_by_power_of_two(expr);
+    for (const Expr& arg : expr.args()) {
+      if (expr.kind() == Kind::Add && arg.kind() == Kind::Mul) {
+        place_operand_constants(monomial_of_term(arg), true);
+      } else {
+        place_operand_constants(arg, !has_immediate);
+      }
+    }
   }
 
   int32_t compile(const Expr& expr) {
@@ -43,21 +52,20 @@ class Evaluator::Compiler {
   int32_t slot_count() const { return next_; }
 
  private:
-  void constant(int64_t value) {
-    if (slots_.emplace(Expr(value), next_).second) {
-      ++next_;
-      evaluator_.constants_.push_back(value);
-    }
-  }
-
   static bool is_by_power_of_two(const Expr& expr) {
     if (expr.kind() != Kind::FloorDiv && expr.kind() != Kind::Mod) return false;
     const auto divisor = expr.args()[1].as_const();
     return divisor && *divisor > 0 && std::has_single_bit(static_cast<uint64_t>(*divisor));
   }
 
-  int32_t emit(Opcode opcode, int32_t a, int32_t b, int32_t c = 0) {
-    evaluator_.instructions_.push_back({.opcode = opcode, .a = a, .b = b, .c = c, .result = next_});
+  static Expr monomial_of_term(const Expr& term) {
+    const std::span<const Expr> atoms = atoms_of(term);
+    return term_expr(make_term({atoms.begin(), atoms.end()}, 1));
+  }
+
+  int32_t emit(Instruction instruction) {
+    instruction.result = next_;
+    evaluator_.instructions_.push_back(instruction);
     return next_++;
   }
 
@@ -65,55 +73,60 @@ class Evaluator::Compiler {
     int32_t result = compile(args[0]);
     for (const Expr& arg : args.subspan(1)) {
       const int32_t next = compile(arg);
-      result = emit(opcode, result, next);
+      result = emit({.opcode = opcode, .a = result, .b = next});
     }
     return result;
   }
 
-  // A sum is a chain of multiply-adds where its terms are products that nothing else has computed yet.
-  int32_t compile_sum(std::span<const Expr> terms) {
-    int32_t result = compile(terms.back());
-    for (const Expr& term : terms.first(terms.size() - 1)) {
-      if (term.kind() == Kind::Mul && !slots_.contains(term)) {
-        const std::span<const Expr> factors = term.args();
-        const int32_t left = chain(Opcode::Mul, factors.first(factors.size() - 1));
-        result = emit(Opcode::MulAdd, left, compile(factors.back()), result);
+  int32_t compile_sum(const Expr& sum) {
+    const Polynomial polynomial = polynomial_of(sum);
+    std::vector<LinearTerm> terms;
+    for (const Term& term : polynomial.terms) {
+      // A product that is there already, with its coefficient, or else the product of its atoms.
+      if (const auto it = slots_.find(term.body); it != slots_.end()) {
+        terms.push_back({.coefficient = 1, .slot = it->second});
       } else {
-        result = emit(Opcode::Add, compile(term), result);
+        const int32_t slot = compile(monomial_of_term(term.body));
+        terms.push_back({.coefficient = term.coefficient, .slot = slot});
       }
     }
-    return result;
+    const auto first = static_cast<int32_t>(evaluator_.terms_.size());
+    evaluator_.terms_.insert(evaluator_.terms_.end(), terms.begin(), terms.end());
+    return emit({.opcode = Opcode::LinearSum,
+                 .a = first,
+                 .b = static_cast<int32_t>(terms.size()),
+                 .immediate = polynomial.constant});
   }
 
   int32_t compile_node(const Expr& expr) {
     const std::span<const Expr> args = expr.args();
-    const auto binary = [&](Opcode opcode, const Expr& first, const Expr& second) {
-      const int32_t a = compile(first), b = compile(second);
-      return emit(opcode, a, b);
+    const auto binary = [&](Opcode opcode) {
+      const int32_t a = compile(args[0]), b = compile(args[1]);
+      return emit({.opcode = opcode, .a = a, .b = b});
+    };
+    const auto by_power_of_two = [&](Opcode opcode, int64_t immediate) {
+      return emit({.opcode = opcode, .a = compile(args[0]), .immediate = immediate});
     };
     switch (expr.kind()) {
       case Kind::Const:
       case Kind::Symbol: break;
-      case Kind::Add: return compile_sum(args);
+      case Kind::Add: return compile_sum(expr);
       case Kind::Mul: return chain(Opcode::Mul, args);
-      case Kind::FloorDiv: {
-        if (!is_by_power_of_two(expr)) return binary(Opcode::FloorDiv, args[0], args[1]);
-        const int shift = std::countr_zero(static_cast<uint64_t>(*args[1].as_const()));
-        return binary(Opcode::Shift, args[0], shift);
-      }
-      case Kind::Mod: {
-        if (!is_by_power_of_two(expr)) return binary(Opcode::Mod, args[0], args[1]);
-        return binary(Opcode::Mask, args[0], *args[1].as_const() - 1);
-      }
+      case Kind::FloorDiv:
+        if (!is_by_power_of_two(expr)) return binary(Opcode::FloorDiv);
+        return by_power_of_two(Opcode::Shift, std::countr_zero(static_cast<uint64_t>(*args[1].as_const())));
+      case Kind::Mod:
+        if (!is_by_power_of_two(expr)) return binary(Opcode::Mod);
+        return by_power_of_two(Opcode::Mask, *args[1].as_const() - 1);
       case Kind::Min: return chain(Opcode::Min, args);
       case Kind::Max: return chain(Opcode::Max, args);
-      case Kind::Eq: return binary(Opcode::Eq, args[0], args[1]);
-      case Kind::Ne: return binary(Opcode::Ne, args[0], args[1]);
-      case Kind::Lt: return binary(Opcode::Lt, args[0], args[1]);
-      case Kind::Le: return binary(Opcode::Le, args[0], args[1]);
+      case Kind::Eq: return binary(Opcode::Eq);
+      case Kind::Ne: return binary(Opcode::Ne);
+      case Kind::Lt: return binary(Opcode::Lt);
+      case Kind::Le: return binary(Opcode::Le);
       case Kind::Select: {
         const int32_t a = compile(args[0]), b = compile(args[1]), c = compile(args[2]);
-        return emit(Opcode::Select, a, b, c);
+        return emit({.opcode = Opcode::Select, .a = a, .b = b, .c = c});
       }
     }
     FL_CHECK(false, "constants and symbols have slots from the start");
@@ -122,13 +135,13 @@ class Evaluator::Compiler {
   Evaluator& evaluator_;
   int32_t next_ = 0;
   std::unordered_map<Expr, int32_t> slots_;
-  std::unordered_map<Expr, bool> visited_;
+  std::unordered_set<Expr> visited_;
 };
 
 Evaluator::Evaluator(std::span<const std::string> symbols, std::span<const Expr> exprs)
     : symbol_count_(symbols.size()) {
   Compiler compiler(*this, symbols);
-  for (const Expr& expr : exprs) compiler.place_constants(expr);
+  for (const Expr& expr : exprs) compiler.place_operand_constants(expr, true);
   for (const Expr& expr : exprs) results_.push_back(compiler.compile(expr));
   scratch_size_ = static_cast<size_t>(compiler.slot_count());
 }
@@ -143,23 +156,29 @@ void Evaluator::evaluate(std::span<const int64_t> symbols, std::span<int64_t> sc
   std::copy(symbols.begin(), symbols.end(), slots);
   std::copy(constants_.begin(), constants_.end(), slots + symbol_count_);
   for (const Instruction& instruction : instructions_) {
-    const int64_t a = slots[instruction.a], b = slots[instruction.b];
-    int64_t value = 0;
+    const auto a = [&] { return slots[instruction.a]; };
+    const auto b = [&] { return slots[instruction.b]; };
+    int64_t value = instruction.immediate;
     switch (instruction.opcode) {
-      case Opcode::Add: value = wrap_add(a, b); break;
-      case Opcode::Mul: value = wrap_mul(a, b); break;
-      case Opcode::MulAdd: value = wrap_add(wrap_mul(a, b), slots[instruction.c]); break;
-      case Opcode::FloorDiv: value = floor_div_int(a, b); break;
-      case Opcode::Shift: value = a >> b; break;
-      case Opcode::Mod: value = floor_mod_int(a, b); break;
-      case Opcode::Mask: value = a & b; break;
-      case Opcode::Min: value = std::min(a, b); break;
-      case Opcode::Max: value = std::max(a, b); break;
-      case Opcode::Eq: value = a == b; break;
-      case Opcode::Ne: value = a != b; break;
-      case Opcode::Lt: value = a < b; break;
-      case Opcode::Le: value = a <= b; break;
-      case Opcode::Select: value = a != 0 ? b : slots[instruction.c]; break;
+      case Opcode::LinearSum: {
+        const LinearTerm* term = terms_.data() + instruction.a;
+        for (const LinearTerm* const end = term + instruction.b; term != end; ++term) {
+          value = wrap_add(value, wrap_mul(slots[term->slot], term->coefficient));
+        }
+        break;
+      }
+      case Opcode::Mul: value = wrap_mul(a(), b()); break;
+      case Opcode::FloorDiv: value = floor_div_int(a(), b()); break;
+      case Opcode::Shift: value = a() >> value; break;
+      case Opcode::Mod: value = floor_mod_int(a(), b()); break;
+      case Opcode::Mask: value = a() & value; break;
+      case Opcode::Min: value = std::min(a(), b()); break;
+      case Opcode::Max: value = std::max(a(), b()); break;
+      case Opcode::Eq: value = a() == b(); break;
+      case Opcode::Ne: value = a() != b(); break;
+      case Opcode::Lt: value = a() < b(); break;
+      case Opcode::Le: value = a() <= b(); break;
+      case Opcode::Select: value = a() != 0 ? b() : slots[instruction.c]; break;
     }
     slots[instruction.result] = value;
   }

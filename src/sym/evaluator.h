@@ -25,17 +25,24 @@ class Evaluator {
   void evaluate(std::span<const int64_t> symbols, std::span<int64_t> scratch, std::span<int64_t> results) const;
 
  private:
-  // By a constant power of two, quotient and remainder are a shift and a mask.
-  enum class Opcode : uint8_t { Add, Mul, MulAdd, FloorDiv, Shift, Mod, Mask, Min, Max, Eq, Ne, Lt, Le, Select };
+  // LinearSum: immediate + sum of terms_[a .. a + b), summed in a register. By a constant power of two, quotient and
+  // remainder are a shift by and a mask of the immediate.
+  enum class Opcode : uint8_t { LinearSum, Mul, FloorDiv, Shift, Mod, Mask, Min, Max, Eq, Ne, Lt, Le, Select };
   struct Instruction {
     Opcode opcode;
-    int32_t a, b, c, result;  // slots in scratch
+    int32_t a = 0, b = 0, c = 0, result = 0;  // slots in scratch
+    int64_t immediate = 0;
+  };
+  struct LinearTerm {
+    int64_t coefficient;
+    int32_t slot;
   };
   class Compiler;
   size_t symbol_count_ = 0, scratch_size_ = 0;
-  std::vector<int64_t> constants_;        // copied into scratch behind the symbols
+  std::vector<int64_t> constants_;  // copied into scratch behind the symbols
   std::vector<Instruction> instructions_;
-  std::vector<int32_t> results_;          // slots in scratch
+  std::vector<LinearTerm> terms_;
+  std::vector<int32_t> results_;    // slots in scratch
 };
 
 // One-off evaluation, for tests and cold paths. Throws UserError naming a symbol that has no value.

@@ -76,48 +76,24 @@ void for_each_symbol(const Expr& expr, std::unordered_set<const void*>& seen, co
   for (const Expr& arg : expr.args()) for_each_symbol(arg, seen, visit);
 }
 
-// Rebuilds an expression bottom-up, each distinct subexpression once. A node whose arguments come back as the same nodes,
-// and that is rebuilt to an equal one, stays the same node.
-class Rebuild {
- public:
-  Rebuild(Algebra& algebra, const Substitution* by, bool keep_unchanged)
-      : algebra_(algebra), by_(by), keep_unchanged_(keep_unchanged) {}
-
-  Expr operator()(const Expr& expr) {
-    if (expr.is_const()) return expr;
-    if (expr.is_symbol()) return symbol(expr);
-    if (const auto it = done_.find(expr); it != done_.end()) return it->second;
-    std::vector<Expr> args;
-    args.reserve(expr.args().size());
-    bool same = true;
-    for (const Expr& arg : expr.args()) {
-      args.push_back((*this)(arg));
-      same &= args.back().same_node(arg);
-    }
-    Expr result = same && keep_unchanged_ ? expr : algebra_.build(expr.kind(), args);
-    if (result == expr) result = expr;
-    done_.emplace(expr, result);
-    return result;
+Expr substitute(const Expr& expr, const Substitution& by, Algebra& algebra, std::unordered_map<Expr, Expr>& done) {
+  if (expr.is_const()) return expr;
+  if (expr.is_symbol()) {
+    const auto it = by.find(expr.name());
+    return it == by.end() ? expr : it->second;
   }
-
- private:
-  Expr symbol(const Expr& expr) {
-    if (!by_) return expr_or_value(expr);
-    const auto it = by_->find(expr.name());
-    return it == by_->end() ? expr : it->second;
+  if (const auto it = done.find(expr); it != done.end()) return it->second;
+  std::vector<Expr> args;
+  args.reserve(expr.args().size());
+  bool same = true;
+  for (const Expr& arg : expr.args()) {
+    args.push_back(substitute(arg, by, algebra, done));
+    same &= args.back().same_node(arg);
   }
-  // A symbol that the facts pin to one value is that value.
-  Expr expr_or_value(const Expr& expr) {
-    const Range range = algebra_.range(expr);
-    const bool known = range.low == range.high && range.low != Range::kMin && range.low != Range::kMax;
-    return known ? Expr(range.low) : expr;
-  }
-
-  Algebra& algebra_;
-  const Substitution* by_;
-  bool keep_unchanged_;
-  std::unordered_map<Expr, Expr> done_;
-};
+  Expr result = same ? expr : algebra.build(expr.kind(), args);
+  done.emplace(expr, result);
+  return result;
+}
 
 // Rounds of simplification: one is nearly always enough, a second shows it.
 constexpr int kMaxSimplifyRounds = 8;
@@ -136,8 +112,9 @@ std::set<std::string> symbols_of(const Expr& expr) {
 }
 
 Expr substitute(const Expr& expr, const Substitution& by) {
-  Algebra plain;
-  return Rebuild(plain, &by, true)(expr);
+  Algebra algebra;
+  std::unordered_map<Expr, Expr> done;
+  return substitute(expr, by, algebra, done);
 }
 
 Range bounds(const Expr& expr, const Facts& facts) { return Algebra(facts).range(expr); }
@@ -146,7 +123,7 @@ Expr simplify(const Expr& expr, const Facts& facts) {
   Algebra algebra(facts);
   Expr result = expr;
   for (int round = 0; round < kMaxSimplifyRounds; ++round) {
-    const Expr next = Rebuild(algebra, nullptr, false)(result);
+    const Expr next = algebra.rebuild(result);
     if (next.same_node(result)) break;
     result = next;
   }
@@ -157,6 +134,7 @@ Proof prove_equal(const Expr& a, const Expr& b, const Facts& facts) {
   if (a == b) return Proof::Yes;
   const Expr equal = simplify(eq(a, b), facts);
   if (equal.is_const()) return equal.is_const(0) ? Proof::No : Proof::Yes;
+  if (!has_small_coefficients(a) || !has_small_coefficients(b)) return Proof::Unknown;
   Algebra algebra(facts);
   const Expr difference = simplify(a - b, facts);
   return algebra.at_most(difference, 0) && algebra.at_least(difference, 0) ? Proof::Yes : Proof::Unknown;

@@ -154,6 +154,32 @@ Expr sum_expr(const Polynomial& polynomial) {
   return ExprAccess::node(Kind::Add, std::move(args));
 }
 
+int64_t saturating_product(int64_t a, int64_t b) {
+  int64_t result = 0;
+  return __builtin_mul_overflow(a, b, &result) ? INT64_MAX : result;
+}
+
+int64_t norm_of(const Expr& expr) {
+  int64_t norm = 0;
+  const auto add = [&](int64_t coefficient) {
+    const int64_t magnitude = coefficient == INT64_MIN ? INT64_MAX : coefficient < 0 ? -coefficient : coefficient;
+    if (__builtin_add_overflow(norm, magnitude, &norm)) norm = INT64_MAX;
+  };
+  const auto add_part = [&](const Expr& part) { add(part.as_const().value_or(own_coefficient(part))); };
+  if (expr.kind() == Kind::Add) {
+    for (const Expr& part : expr.args()) add_part(part);
+  } else {
+    add_part(expr);
+  }
+  return norm;
+}
+
+bool product_has_small_coefficients(std::initializer_list<Expr> factors) {
+  int64_t norm = 1;
+  for (const Expr& factor : factors) norm = saturating_product(norm, norm_of(factor));
+  return norm <= kMaxNorm;
+}
+
 std::optional<std::vector<Expr>> divide_atoms(std::span<const Expr> a, std::span<const Expr> b) {
   if (b.size() > a.size()) return std::nullopt;
   std::vector<Expr> rest;

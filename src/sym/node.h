@@ -1,6 +1,7 @@
 // Private to sym: what an expression is made of, and its view as a polynomial over atoms.
 #pragma once
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string>
@@ -64,6 +65,15 @@ int compare_monomials(std::span<const Expr> a, std::span<const Expr> b);
 void collect_like_terms(Polynomial& polynomial);
 // A canonical sum from collected terms.
 Expr sum_expr(const Polynomial& polynomial);
+
+// The sum of the magnitudes of the coefficients and the constant, saturating. Since norm(a + b) <= norm(a) + norm(b) and
+// norm(a*b) <= norm(a)*norm(b), no coefficient of a result wraps while the norm stays within kMaxNorm. Rules that derive
+// new coefficients apply within it only: they argue about integers, not about integers modulo 2^64.
+constexpr int64_t kMaxNorm = int64_t{1} << 60;
+int64_t norm_of(const Expr& expr);
+int64_t saturating_product(int64_t a, int64_t b);  // of nonnegative numbers
+inline bool has_small_coefficients(const Expr& expr) { return norm_of(expr) <= kMaxNorm; }
+bool product_has_small_coefficients(std::initializer_list<Expr> factors);
 
 // Atoms of `a` without those of `b` (multisets, both sorted); nothing when b is not contained in a.
 std::optional<std::vector<Expr>> divide_atoms(std::span<const Expr> a, std::span<const Expr> b);

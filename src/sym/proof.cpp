@@ -55,16 +55,41 @@ Algebra Algebra::ring_only() {
   return algebra;
 }
 
-Algebra::Algebra(const Facts& facts) : facts_(&facts) {
+Algebra::Algebra(const Facts& facts) : facts_(&facts), upper_exclusive_(facts.upper_exclusive) {
   for (const auto& [name, bound] : facts.upper_exclusive) positive_.insert(bound);
+  // A bound such as ceil_div(n, 4) is of use once the facts have made it n/4.
+  for (auto& [name, bound] : upper_exclusive_) {
+    if (!bound.is_const() && !bound.is_symbol()) bound = rebuild(bound);
+  }
+  for (const auto& [name, bound] : upper_exclusive_) positive_.insert(bound);
+  ranges_.clear();
+  rebuilt_.clear();
+}
+
+Expr Algebra::rebuild(const Expr& expr) {
+  if (expr.is_const()) return expr;
+  if (expr.is_symbol()) {
+    // A symbol that the facts pin to one value is that value.
+    const Range known = range(expr);
+    const bool pinned = known.low == known.high && known.low != Range::kMin && known.low != Range::kMax;
+    return pinned ? Expr(known.low) : expr;
+  }
+  if (const auto it = rebuilt_.find(expr); it != rebuilt_.end()) return it->second;
+  std::vector<Expr> args;
+  args.reserve(expr.args().size());
+  for (const Expr& arg : expr.args()) args.push_back(rebuild(arg));
+  Expr result = build(expr.kind(), args);
+  if (result == expr) result = expr;
+  rebuilt_.emplace(expr, result);
+  return result;
 }
 
 Range Algebra::symbol_range(const Expr& symbol) {
   Range result;
   const std::string& name = symbol.name();
   if (const auto it = facts_->symbols.find(name); it != facts_->symbols.end()) result = it->second;
-  if (const auto it = facts_->upper_exclusive.find(name);
-      it != facts_->upper_exclusive.end() && visiting_.insert(name).second) {
+  if (const auto it = upper_exclusive_.find(name);
+      it != upper_exclusive_.end() && visiting_.insert(name).second) {
     result.low = std::max<int64_t>(result.low, 0);
     const int64_t high = range(it->second).high;
     if (high != Range::kMax) result.high = std::min(result.high, std::max<int64_t>(high, 1) - 1);
@@ -122,14 +147,16 @@ bool Algebra::nonzero(const Expr& expr) {
   // Whatever divides a nonzero expression is nonzero.
   Algebra ring = ring_only();
   for (const Expr& known : facts_->nonzero) {
-    if (known == expr || (!known.is_const() && ring.divide(known, expr).remainder == 0)) return true;
+    if (known == expr) return true;
+    if (known.is_const() || !product_has_small_coefficients({known, expr})) continue;
+    if (ring.divide(known, expr).remainder == 0) return true;
   }
   return at_least(expr, 1) || at_most(expr, -1);
 }
 
 bool Algebra::at_least(const Expr& expr, int64_t limit) {
   if (range(expr).low >= limit) return true;
-  if (!facts_ || limit == INT64_MIN) return false;
+  if (!facts_ || limit == INT64_MIN || !has_small_coefficients(expr)) return false;
   Algebra ring = ring_only();
   return at_most(ring.negate(expr), -limit);
 }
@@ -137,7 +164,7 @@ bool Algebra::at_least(const Expr& expr, int64_t limit) {
 bool Algebra::at_most(const Expr& expr, int64_t limit) {
   const Range whole = range(expr);
   if (whole.high <= limit) return true;
-  if (!facts_ || whole.low > limit || proof_depth_ >= kMaxProofDepth) return false;
+  if (!facts_ || whole.low > limit || proof_depth_ >= kMaxProofDepth || !has_small_coefficients(expr)) return false;
   ++proof_depth_;
   int budget = kProofBudget;
   const bool proven = prove_at_most(expr, limit, budget);
@@ -178,13 +205,13 @@ std::optional<Algebra::Relaxation> Algebra::relax(const Expr& expr, BoundKind ki
   }
   if (kind == BoundKind::Index) {
     std::erase_if(atoms, [&](const Expr& atom) {
-      return !atom.is_symbol() || !facts_->upper_exclusive.contains(atom.name());
+      return !atom.is_symbol() || !upper_exclusive_.contains(atom.name());
     });
     // An index that bounds another one waits for it: in j < i < n first j becomes i - 1.
     std::vector<Expr> first, later;
     for (const Expr& atom : atoms) {
       const bool bounds_another = std::any_of(atoms.begin(), atoms.end(), [&](const Expr& other) {
-        return other != atom && symbols_of(facts_->upper_exclusive.at(other.name())).contains(atom.name());
+        return other != atom && symbols_of(upper_exclusive_.at(other.name())).contains(atom.name());
       });
       (bounds_another ? later : first).push_back(atom);
     }
@@ -243,56 +270,66 @@ std::optional<Algebra::Relaxation> Algebra::relax_atom(const Expr& expr, const E
   if (coefficients.size() > 2 && range(atom).low < 0) return std::nullopt;
   if (!grows && !falls) return std::nullopt;
   Algebra ring = ring_only();
-  const auto with = [&](const Expr& value) {
+  // The polynomial with a value for the atom; nothing when a coefficient could wrap.
+  const auto with = [&](const Expr& value) -> std::optional<Expr> {
     Expr result = coefficients[0], power_of_value = 1;
     for (size_t power = 1; power < coefficients.size(); ++power) {
+      if (!product_has_small_coefficients({power_of_value, value})) return std::nullopt;
       power_of_value = ring.multiply(power_of_value, value);
+      if (!product_has_small_coefficients({coefficients[power], power_of_value})) return std::nullopt;
       result = ring.add(result, ring.multiply(coefficients[power], power_of_value));
+      if (!has_small_coefficients(result)) return std::nullopt;
     }
     return result;
   };
+  const auto one_of = [&](std::initializer_list<std::optional<Expr>> candidates) -> std::optional<Relaxation> {
+    Relaxation relaxation;
+    for (const std::optional<Expr>& candidate : candidates) {
+      if (candidate) relaxation.alternatives.push_back(*candidate);
+    }
+    if (relaxation.alternatives.empty()) return std::nullopt;
+    return relaxation;
+  };
   // 2. The bound of the atom in that direction.
   switch (kind) {
-    case BoundKind::Index:
-      return Relaxation{.alternatives = {
-                            grows ? with(ring.subtract(facts_->upper_exclusive.at(atom.name()), 1)) : with(0)}};
+    case BoundKind::Index: return one_of({with(grows ? ring.subtract(upper_exclusive_.at(atom.name()), 1) : 0)});
     case BoundKind::Digit: {
       const Expr &x = atom.args()[0], &n = atom.args()[1];
       if (!at_least(n, 1)) return std::nullopt;
-      if (atom.kind() == Kind::Mod) {
-        return Relaxation{.alternatives = {grows ? with(ring.subtract(n, 1)) : with(0)}};
-      }
-      std::vector<Expr> alternatives;
+      if (atom.kind() == Kind::Mod) return one_of({with(grows ? ring.subtract(n, 1) : 0)});
       // x - n + 1 <= n*floor_div(x, n) <= x
-      if (coefficients.size() == 2) {
+      std::optional<Expr> by_multiple, by_end;
+      const bool linear = coefficients.size() == 2 && product_has_small_coefficients({coefficients[1], n, x});
+      if (linear) {
         const Division factor = ring.divide(coefficients[1], n);
         if (factor.remainder == 0) {
           const Expr bound = grows ? x : ring.subtract(ring.add(x, 1), n);
-          alternatives.push_back(ring.add(coefficients[0], ring.multiply(factor.quotient, bound)));
+          by_multiple = ring.add(coefficients[0], ring.multiply(factor.quotient, bound));
         }
       }
       // floor_div grows with x.
-      const Expr end = extreme(x, grows);
-      if (end != x) {
-        if (const Expr quotient = floor_div(end, n); quotient != atom) alternatives.push_back(with(quotient));
+      if (const Expr end = extreme(x, grows); end != x) {
+        if (const Expr quotient = floor_div(end, n); quotient != atom) by_end = with(quotient);
       }
-      if (alternatives.empty()) return std::nullopt;
-      return Relaxation{.alternatives = std::move(alternatives)};
+      return one_of({by_multiple, by_end});
     }
     case BoundKind::Branch: {
       const bool is_select = atom.kind() == Kind::Select;
-      const std::span<const Expr> choices = is_select ? atom.args().subspan(1) : atom.args();
-      std::vector<Expr> alternatives;
-      for (const Expr& choice : choices) alternatives.push_back(with(choice));
+      Relaxation relaxation;
+      for (const Expr& choice : is_select ? atom.args().subspan(1) : atom.args()) {
+        const std::optional<Expr> alternative = with(choice);
+        if (!alternative) return std::nullopt;
+        relaxation.alternatives.push_back(*alternative);
+      }
       // The value is one of the choices: all of them are safe. A min is at most each of them: one will do.
-      const bool one = !is_select && grows == (atom.kind() == Kind::Min);
-      return Relaxation{.alternatives = std::move(alternatives), .all = !one};
+      relaxation.all = is_select || grows != (atom.kind() == Kind::Min);
+      return relaxation;
     }
     case BoundKind::Constant: {
       const Range ends = range(atom);
       const int64_t end = grows ? ends.high : ends.low;
       if (end == Range::kMax || end == Range::kMin) return std::nullopt;
-      return Relaxation{.alternatives = {with(end)}};
+      return one_of({with(end)});
     }
   }
   FL_CHECK(false, "unknown kind of bound");

@@ -122,5 +122,140 @@ TEST(SymFuzz, EveryExpressionKeepsItsValue) {
   }
 }
 
+// Whatever is proven holds at every point.
+TEST(SymFuzz, ProofsAreTrue) {
+  std::printf("seed %llu\n", static_cast<unsigned long long>(kFuzzSeed));
+  constexpr int kCases = 4000;
+  int yes = 0, no = 0;
+  for (int test = 0; test < kCases; ++test) {
+    const uint64_t seed = kFuzzSeed + 1000000 + static_cast<uint64_t>(test);
+    RandomExpr random(seed, kNames, {});
+    const World world = random_world(random, 6);
+    random.set_points(world.points);
+    const RandomExpr::Result a = random(static_cast<int>(random.uniform(1, 3)));
+    RandomExpr::Result b = random(static_cast<int>(random.uniform(1, 3)));
+    if (random.uniform(0, 1) != 0) {  // a relative of a, so that proofs have a chance
+      const RandomExpr::Result shift = random(1);
+      b.expr = a.expr + shift.expr;
+      for (size_t i = 0; i < b.values.size(); ++i) b.values[i] = a.values[i] + shift.values[i];
+    }
+    SCOPED_TRACE("case seed " + std::to_string(seed) + ": " + to_string(a.expr) + " and " + to_string(b.expr) + " with " +
+                 describe(world.facts));
+    const int64_t divisor = random.uniform(-4, 8);
+    const auto check = [&](Proof proof, auto&& holds) {
+      yes += proof == Proof::Yes;
+      no += proof == Proof::No;
+      for (size_t i = 0; i < world.points.size(); ++i) {
+        if (proof != Proof::Unknown) {
+          ASSERT_EQ(holds(i), proof == Proof::Yes) << "point " << i;
+        }
+      }
+    };
+    check(prove_equal(a.expr, b.expr, world.facts), [&](size_t i) { return a.values[i] == b.values[i]; });
+    check(prove_less_equal(a.expr, b.expr, world.facts), [&](size_t i) { return a.values[i] <= b.values[i]; });
+    check(prove_divisible(a.expr, divisor, world.facts),
+          [&](size_t i) { return divisor == 0 ? a.values[i] == 0 : reference_mod(a.values[i], divisor) == 0; });
+  }
+  EXPECT_GT(yes, kCases / 8);
+  EXPECT_GT(no, kCases / 8);
+}
+
+// A random mixed-radix number over symbolic and constant extents: linearise, take apart, put together.
+TEST(SymFuzz, IndexArithmeticRoundTrips) {
+  std::printf("seed %llu\n", static_cast<unsigned long long>(kFuzzSeed));
+  for (int test = 0; test < 1000; ++test) {
+    const uint64_t seed = kFuzzSeed + 2000000 + static_cast<uint64_t>(test);
+    RandomExpr random(seed, {"a"}, {});
+    const int rank = static_cast<int>(random.uniform(1, 5));
+    Facts facts;
+    std::vector<Expr> extents, indices;
+    for (int axis = 0; axis < rank; ++axis) {
+      const std::string suffix = std::to_string(axis);
+      Expr extent = random.uniform(0, 2) != 0 ? Expr::symbol("s" + suffix) : Expr(random.uniform(1, 40));
+      if (extent.is_symbol()) facts.symbols[extent.name()] = Facts::size();
+      // An axis of a tile: the extent is a multiple.
+      if (random.uniform(0, 3) == 0) extent = extent * random.uniform(1, 8);
+      facts.upper_exclusive["i" + suffix] = extent;
+      extents.push_back(extent);
+      indices.push_back(Expr::symbol("i" + suffix));
+    }
+    Expr linear, total = 1;
+    for (int axis = 0; axis < rank; ++axis) {
+      linear = linear * extents[static_cast<size_t>(axis)] + indices[static_cast<size_t>(axis)];
+      total = total * extents[static_cast<size_t>(axis)];
+    }
+    facts.upper_exclusive["x"] = total;
+    SCOPED_TRACE("case seed " + std::to_string(seed) + ": " + to_string(linear) + " with " + describe(facts));
+    ASSERT_EQ(prove_less_equal(linear, total - 1, facts), Proof::Yes);
+    ASSERT_EQ(prove_less_equal(0, linear, facts), Proof::Yes);
+    // From the innermost axis outwards, both by one division of the whole and by successive ones.
+    const auto digits_of = [&](const Expr& number, bool successive) {
+      std::vector<Expr> digits(static_cast<size_t>(rank));
+      Expr rest = number, stride = 1;
+      for (size_t axis = digits.size(); axis-- > 0;) {
+        const Expr quotient = successive ? rest : floor_div(number, stride);
+        digits[axis] = axis == 0 ? quotient : mod(quotient, extents[axis]);
+        rest = floor_div(rest, extents[axis]);
+        stride = stride * extents[axis];
+      }
+      return digits;
+    };
+    for (const bool successive : {false, true}) {
+      const std::vector<Expr> digits = digits_of(linear, successive);
+      for (size_t axis = 0; axis < digits.size(); ++axis) {
+        const Expr simple = simplify(digits[axis], facts);
+        const bool single = extents[axis].is_const(1);
+        ASSERT_EQ(simple, single ? Expr(0) : indices[axis]) << "axis " << axis << ": " << to_string(digits[axis]);
+      }
+      const std::vector<Expr> parts = digits_of(Expr::symbol("x"), successive);
+      Expr again;
+      for (size_t axis = 0; axis < parts.size(); ++axis) {
+        ASSERT_EQ(prove_less_equal(parts[axis], extents[axis] - 1, facts), Proof::Yes) << to_string(parts[axis]);
+        again = again * extents[axis] + parts[axis];
+      }
+      const Expr expected = total.is_const(1) ? Expr(0) : Expr::symbol("x");
+      ASSERT_EQ(simplify(again, facts), expected) << to_string(again);
+    }
+  }
+}
+
+// Constants at the ends of int64: nothing is undefined, text stays exact, ranges stay sound for what does not wrap.
+TEST(SymFuzz, LargeConstantsAreHarmless) {
+  std::printf("seed %llu\n", static_cast<unsigned long long>(kFuzzSeed));
+  const int64_t large[] = {INT64_MIN, INT64_MIN + 1, INT64_MAX, INT64_MAX - 1, int64_t{1} << 62, -(int64_t{1} << 61), -1, 1, 0};
+  for (int test = 0; test < 3000; ++test) {
+    const uint64_t seed = kFuzzSeed + 3000000 + static_cast<uint64_t>(test);
+    RandomExpr random(seed, kNames, {});
+    const World world = random_world(random, 1);
+    const auto constant = [&] { return Expr(large[random.uniform(0, 8)]); };
+    const auto grow = [&](auto&& self, int depth) -> Expr {
+      if (depth == 0) {
+        return random.uniform(0, 1) != 0 ? constant() : Expr::symbol(kNames[static_cast<size_t>(random.uniform(0, 5))]);
+      }
+      const Expr a = self(self, depth - 1), b = random.uniform(0, 1) != 0 ? constant() : self(self, depth - 1);
+      switch (random.uniform(0, 9)) {
+        case 0: return a + b;
+        case 1: return a - b;
+        case 2: return a * b;
+        case 3: return floor_div(a, b);
+        case 4: return mod(a, b);
+        case 5: return min(a, b);
+        case 6: return max(a, b);
+        case 7: return le(a, b);
+        case 8: return eq(a, b);
+        default: return select(lt(a, b), a, b);
+      }
+    };
+    const Expr expr = grow(grow, static_cast<int>(random.uniform(1, 4)));
+    SCOPED_TRACE("case seed " + std::to_string(seed) + ": " + to_string(expr));
+    ASSERT_EQ(parse_expr(to_string(expr)), expr);
+    const Expr simple = simplify(expr, world.facts);
+    ASSERT_EQ(parse_expr(to_string(simple)), simple) << to_string(simple);
+    ASSERT_TRUE(simplify(simple, world.facts).same_node(simple)) << to_string(simple);
+    evaluate(expr, world.points[0]);
+    bounds(expr, world.facts);
+  }
+}
+
 }  // namespace
 }  // namespace fuseloom::sym
