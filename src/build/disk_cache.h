@@ -1,10 +1,10 @@
 // A content-addressed cache on disk, shared by any number of processes and machines without locks.
 //
-// One entry is one file, <directory>/<32 hex digits of the key>.entry: a 64-byte header (magic, format version, key, payload
-// size, payload hash, header hash) and the payload. An entry is written to a temporary file of the same directory and
-// renamed, so that a reader sees all of it or nothing. A reader believes nothing: an entry that is short, long, damaged
-// in any bit or of another version is a miss, and is replaced by the next put. Nothing here ever throws: a cache that
-// cannot be read or written (read-only, full, missing) costs a warning and the time to do the work again.
+// One entry is one file, <directory>/<32 hex digits of the key>.entry: a 64-byte header (magic, format version, key,
+// payload size, payload hash, header hash) and the payload. An entry is written to a temporary file of the same
+// directory and renamed, so that a reader sees all of it or nothing. A reader believes nothing: an entry that is short,
+// long, damaged in any bit or of another version is a miss, and is replaced by the next put. Nothing here ever throws:
+// a cache that cannot be read or written (read-only, full, missing) costs a warning and the time to do the work again.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -132,6 +132,12 @@ void append(std::vector<std::string>& list, const std::vector<std::string>& more
 
 }  // namespace
 
+Isa CompileOptions::isa_of_source(size_t index) const {
+  if (source_isas.empty()) return isa;
+  FL_CHECK(index < source_isas.size(), "source {} has no instruction set: {} were given", index, source_isas.size());
+  return source_isas[index];
+}
+
 std::vector<std::vector<std::string>> compiler_candidates() {
   std::vector<std::vector<std::string>> candidates;
   for (const char* variable : {"FUSELOOM_CXX", "CXX"}) {
@@ -224,8 +230,6 @@ std::vector<std::string> link_flags(const HostCompiler& compiler) {
 Bytes compile_host_library(const HostCompiler& compiler, const std::vector<std::string>& sources,
                            const CompileOptions& options) {
   FL_CHECK(!sources.empty(), "a library of no sources was asked for");
-  FL_CHECK(options.source_isas.empty() || options.source_isas.size() == sources.size(),
-           "{} instruction sets were given for {} sources", options.source_isas.size(), sources.size());
   TemporaryDirectory directory;
   const std::string library_path = directory.path() + "/kernels.so";
   std::vector<std::string> source_paths;
@@ -234,21 +238,18 @@ Bytes compile_host_library(const HostCompiler& compiler, const std::vector<std::
                                                : fmt::format("{}/kernels{}.cpp", directory.path(), i));
     write_file(source_paths[i], as_bytes(sources[i]));
   }
-  const auto isa_of_source = [&](size_t i) {
-    return options.source_isas.empty() ? options.isa : options.source_isas[i];
-  };
 
   // One source: one process compiles and links. Several: compile side by side, then link.
   std::vector<std::string> link = compiler.command;
   if (sources.size() == 1) {
-    append(link, compile_flags(compiler, options, isa_of_source(0)));
+    append(link, compile_flags(compiler, options, options.isa_of_source(0)));
     append(link, {source_paths[0], "-x", "none"});
   } else {
     std::vector<std::vector<std::string>> commands;
     for (size_t i = 0; i < sources.size(); ++i) {
       const std::string object_path = fmt::format("{}/kernels{}.o", directory.path(), i);
       std::vector<std::string> command = compiler.command;
-      append(command, compile_flags(compiler, options, isa_of_source(i)));
+      append(command, compile_flags(compiler, options, options.isa_of_source(i)));
       append(command, {"-c", source_paths[i], "-o", object_path});
       commands.push_back(std::move(command));
       link.push_back(object_path);

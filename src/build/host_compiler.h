@@ -1,5 +1,6 @@
 // The host's C++ compiler as a child process: source text in, shared library out.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -43,6 +44,9 @@ struct CompileOptions {
   std::vector<std::string> compiler;  // command of the compiler; empty: the first of compiler_candidates() that exists
   double timeout_seconds = 120;       // for one compiler process
   int jobs = 0;                       // compiler processes at a time; 0: one per core
+
+  // The instruction set of source `index`.
+  Isa isa_of_source(size_t index) const;
 };
 
 struct HostCompiler {
