@@ -33,6 +33,11 @@ Dims broadcast_strides(const Tensor& tensor, std::span<const int64_t> dims) {
 }
 
 StridedWalk::StridedWalk(Dims dims, Dims strides) : dims_(std::move(dims)), strides_(std::move(strides)) {
+  // Sizes of an empty tensor may have a product that overflows; there is nothing to walk over.
+  if (std::find(dims_.begin(), dims_.end(), 0) != dims_.end()) {
+    dims_.clear();
+    strides_.clear();
+  }
   collapse(dims_, strides_);
   if (!dims_.empty()) {
     inner_ = dims_.back();

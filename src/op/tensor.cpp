@@ -102,15 +102,14 @@ Tensor Tensor::of_ints(DType dtype, Dims dims, std::span<const int64_t> values) 
 int64_t Tensor::count() const { return element_count(dims_); }
 
 bool Tensor::contiguous() const {
+  if (count() == 0) return true;
   int64_t expected = 1;
-  bool packed = true;
   for (size_t i = dims_.size(); i-- > 0;) {
-    if (dims_[i] == 0) return true;
     if (dims_[i] == 1) continue;
-    packed = packed && strides_[i] == expected;
+    if (strides_[i] != expected) return false;
     expected *= dims_[i];
   }
-  return packed;
+  return true;
 }
 
 int64_t Tensor::element_offset(int64_t linear) const {
