@@ -1,4 +1,5 @@
-// Composite elementwise ops. Each is one line: its rule is its meaning, its reference, its inference and its kernel code.
+// Composite elementwise ops. Each is one line: its rule is its meaning, its reference, its inference and its kernel
+// code.
 #include "op/op.h"
 
 namespace fuseloom::op {
@@ -7,7 +8,7 @@ namespace {
 struct Row {
   const char* name;
   int inputs;
-  std::vector<const char*> attrs;   // reals
+  std::vector<const char*> attrs;  // reals
   const char* rule;
   const char* summary;
 };
@@ -20,24 +21,43 @@ const std::vector<Row>& rows() {
       {"prelu", 2, {}, "select(ge(x0, 0), x0, mul(x0, x1))", "x where not negative, else slope * x"},
       {"leaky_relu", 1, {"alpha"}, "select(ge(x0, 0), x0, mul(alpha, x0))", "x where not negative, else alpha * x"},
       {"thresholded_relu", 1, {"alpha"}, "select(gt(x0, alpha), x0, 0)", "x where above alpha, else 0"},
-      {"elu", 1, {"alpha"}, "select(gt(x0, 0), x0, mul(alpha, expm1(x0)))", "x where positive, else alpha * (exp(x) - 1)"},
+      {"elu",
+       1,
+       {"alpha"},
+       "select(gt(x0, 0), x0, mul(alpha, expm1(x0)))",
+       "x where positive, else alpha * (exp(x) - 1)"},
       {"selu", 1, {"alpha", "gamma"}, "mul(gamma, select(gt(x0, 0), x0, mul(alpha, expm1(x0))))", "gamma * elu(x)"},
-      {"celu", 1, {"alpha"}, "add(max(x0, 0), min(0, mul(alpha, expm1(div(x0, alpha)))))",
+      {"celu",
+       1,
+       {"alpha"},
+       "add(max(x0, 0), min(0, mul(alpha, expm1(div(x0, alpha)))))",
        "max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))"},
       {"sigmoid", 1, {}, "reciprocal(add(1, exp(neg(x0))))", "1 / (1 + exp(-x))"},
       {"silu", 1, {}, "div(x0, add(1, exp(neg(x0))))", "x * sigmoid(x)"},
       {"swish", 1, {"alpha"}, "div(x0, add(1, exp(neg(mul(alpha, x0)))))", "x * sigmoid(alpha * x)"},
-      {"gelu", 1, {}, "mul(mul(0.5, x0), add(1, erf(mul(x0, 0.7071067811865476))))", "x * Phi(x), Phi the normal distribution"},
-      {"gelu_tanh", 1, {},
+      {"gelu",
+       1,
+       {},
+       "mul(mul(0.5, x0), add(1, erf(mul(x0, 0.7071067811865476))))",
+       "x * Phi(x), Phi the normal distribution"},
+      {"gelu_tanh",
+       1,
+       {},
        "mul(mul(0.5, x0), add(1, tanh(mul(0.7978845608028654, add(x0, mul(0.044715, mul(x0, mul(x0, x0))))))))",
        "gelu with Phi approximated by a tanh"},
-      {"hard_sigmoid", 1, {"alpha", "beta"}, "max(0, min(1, add(mul(alpha, x0), beta)))", "alpha * x + beta limited to 0..1"},
+      {"hard_sigmoid",
+       1,
+       {"alpha", "beta"},
+       "max(0, min(1, add(mul(alpha, x0), beta)))",
+       "alpha * x + beta limited to 0..1"},
       {"hard_swish", 1, {}, "mul(x0, max(0, min(1, add(div(x0, 6), 0.5))))", "x * (x / 6 + 0.5 limited to 0..1)"},
       {"hard_tanh", 1, {"low", "high"}, "min(max(x0, low), high)", "x limited to low..high"},
       {"softplus", 1, {}, "add(max(x0, 0), log1p(exp(neg(abs(x0)))))", "log(1 + exp(x)), without overflow"},
       {"softsign", 1, {}, "div(x0, add(1, abs(x0)))", "x / (1 + |x|)"},
       {"mish", 1, {}, "mul(x0, tanh(softplus(x0)))", "x * tanh(softplus(x))"},
-      {"shrink", 1, {"bias", "lambd"},
+      {"shrink",
+       1,
+       {"bias", "lambd"},
        "select(lt(x0, neg(lambd)), add(x0, bias), select(gt(x0, lambd), sub(x0, bias), 0))",
        "x + bias below -lambd, x - bias above lambd, 0 between"},
   };

@@ -1,5 +1,5 @@
-// Scalar arithmetic of the domains where C++ has no operator for what docs/numerics.md asks for. Integers are int64_t or
-// uint64_t; narrower types are extended before and wrapped after (op/element.h).
+// Scalar arithmetic of the domains where C++ has no operator for what docs/numerics.md asks for. Integers are int64_t
+// or uint64_t; narrower types are extended before and wrapped after (op/element.h).
 #pragma once
 #include <cmath>
 #include <complex>
@@ -10,11 +10,17 @@ namespace fuseloom::op {
 
 // Signed overflow is undefined in C++, so that integers add, subtract and multiply unsigned.
 template <class T>
-T wrap_add(T a, T b) { return static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b)); }
+T wrap_add(T a, T b) {
+  return static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+}
 template <class T>
-T wrap_sub(T a, T b) { return static_cast<T>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b)); }
+T wrap_sub(T a, T b) {
+  return static_cast<T>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b));
+}
 template <class T>
-T wrap_mul(T a, T b) { return static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b)); }
+T wrap_mul(T a, T b) {
+  return static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+}
 
 template <class T>
 T truncated_div(T a, T b) {
@@ -53,8 +59,8 @@ T floor_div(T a, T b) {
   return quotient;
 }
 
-// Python's // and %: the remainder is exact and has the sign of the divisor, the quotient is the integer that belongs to
-// it. Division by zero follows IEEE: an infinity or NaN, and NaN for the remainder.
+// Python's // and %: the remainder is exact and has the sign of the divisor, the quotient is the integer that belongs
+// to it. Division by zero follows IEEE: an infinity or NaN, and NaN for the remainder.
 inline double floor_mod(double a, double b) {
   const double remainder = std::fmod(a, b);
   if (remainder == 0) return std::copysign(0.0, b);
@@ -101,8 +107,8 @@ inline double float_min(double a, double b) {
   return a < b ? a : b;
 }
 
-// The domain is 64 bits wide and narrower types are sign- or zero-extended, so that a count at or above the type's width
-// but below 64 gives the right bits by itself.
+// The domain is 64 bits wide and narrower types are sign- or zero-extended, so that a count at or above the type's
+// width but below 64 gives the right bits by itself.
 template <class T>
 T left_shift(T a, T count) {
   if (static_cast<uint64_t>(count) >= 64) return 0;

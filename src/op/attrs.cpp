@@ -89,7 +89,8 @@ Tensor parse_tensor(base::Lexer& lexer, const ConstantPool& pool) {
     return it->second;
   }
   const int64_t count = element_count(dims);
-  if (count > kLiteralLimit) lexer.fail(fmt::format("a literal of more than {} elements is written as @hash", kLiteralLimit));
+  if (count > kLiteralLimit)
+    lexer.fail(fmt::format("a literal of more than {} elements is written as @hash", kLiteralLimit));
   Tensor tensor(type.dtype, dims);
   lexer.expect("{");
   for (int64_t i = 0; i < count; ++i) {
@@ -203,7 +204,8 @@ bool equal_values(const AttrValue& a, const AttrValue& b) {
   if (const int64_t* integer = std::get_if<int64_t>(&a)) return *integer == std::get<int64_t>(b);
   if (const std::string* text = std::get_if<std::string>(&a)) return *text == std::get<std::string>(b);
   if (const DType* dtype = std::get_if<DType>(&a)) return *dtype == std::get<DType>(b);
-  if (const auto* integers = std::get_if<std::vector<int64_t>>(&a)) return *integers == std::get<std::vector<int64_t>>(b);
+  if (const auto* integers = std::get_if<std::vector<int64_t>>(&a))
+    return *integers == std::get<std::vector<int64_t>>(b);
   return std::get<Shape>(a) == std::get<Shape>(b);
 }
 

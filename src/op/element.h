@@ -2,8 +2,8 @@
 //
 // A tensor stores one of 15 element types; a reference computes in one of five C++ types, its *domain*: bool, int64_t,
 // uint64_t, double, complex<double>. Loading widens exactly. Storing narrows as a cast does (docs/numerics.md): floats
-// round once, integers wrap. Two's-complement arithmetic modulo 2^64 followed by wrapping to n bits is arithmetic modulo
-// 2^n, so one integer domain serves every width.
+// round once, integers wrap. Two's-complement arithmetic modulo 2^64 followed by wrapping to n bits is arithmetic
+// modulo 2^n, so one integer domain serves every width.
 #pragma once
 #include <bit>
 #include <cmath>
@@ -38,11 +38,16 @@ struct Bytes16 {
 template <class F>
 decltype(auto) with_unit(DType dtype, F&& f) {
   switch (dtype_bits(dtype)) {
-    case 8: return f.template operator()<uint8_t>();
-    case 16: return f.template operator()<uint16_t>();
-    case 32: return f.template operator()<uint32_t>();
-    case 64: return f.template operator()<uint64_t>();
-    default: return f.template operator()<Bytes16>();
+    case 8:
+      return f.template operator()<uint8_t>();
+    case 16:
+      return f.template operator()<uint16_t>();
+    case 32:
+      return f.template operator()<uint32_t>();
+    case 64:
+      return f.template operator()<uint64_t>();
+    default:
+      return f.template operator()<Bytes16>();
   }
 }
 
@@ -60,21 +65,36 @@ inline Domain domain_of(DType dtype) {
 template <class F>
 decltype(auto) with_storage(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::Bool: return f.template operator()<Bool8>();
-    case DType::I8: return f.template operator()<int8_t>();
-    case DType::I16: return f.template operator()<int16_t>();
-    case DType::I32: return f.template operator()<int32_t>();
-    case DType::I64: return f.template operator()<int64_t>();
-    case DType::U8: return f.template operator()<uint8_t>();
-    case DType::U16: return f.template operator()<uint16_t>();
-    case DType::U32: return f.template operator()<uint32_t>();
-    case DType::U64: return f.template operator()<uint64_t>();
-    case DType::F16: return f.template operator()<F16>();
-    case DType::BF16: return f.template operator()<BF16>();
-    case DType::F32: return f.template operator()<float>();
-    case DType::F64: return f.template operator()<double>();
-    case DType::C64: return f.template operator()<std::complex<float>>();
-    case DType::C128: return f.template operator()<std::complex<double>>();
+    case DType::Bool:
+      return f.template operator()<Bool8>();
+    case DType::I8:
+      return f.template operator()<int8_t>();
+    case DType::I16:
+      return f.template operator()<int16_t>();
+    case DType::I32:
+      return f.template operator()<int32_t>();
+    case DType::I64:
+      return f.template operator()<int64_t>();
+    case DType::U8:
+      return f.template operator()<uint8_t>();
+    case DType::U16:
+      return f.template operator()<uint16_t>();
+    case DType::U32:
+      return f.template operator()<uint32_t>();
+    case DType::U64:
+      return f.template operator()<uint64_t>();
+    case DType::F16:
+      return f.template operator()<F16>();
+    case DType::BF16:
+      return f.template operator()<BF16>();
+    case DType::F32:
+      return f.template operator()<float>();
+    case DType::F64:
+      return f.template operator()<double>();
+    case DType::C64:
+      return f.template operator()<std::complex<float>>();
+    case DType::C128:
+      return f.template operator()<std::complex<double>>();
   }
   __builtin_unreachable();
 }
@@ -83,20 +103,29 @@ decltype(auto) with_storage(DType dtype, F&& f) {
 template <class F>
 decltype(auto) with_domain(Domain domain, F&& f) {
   switch (domain) {
-    case Domain::Bool: return f.template operator()<bool>();
-    case Domain::Int: return f.template operator()<int64_t>();
-    case Domain::Uint: return f.template operator()<uint64_t>();
-    case Domain::Real: return f.template operator()<double>();
-    case Domain::Complex: return f.template operator()<std::complex<double>>();
+    case Domain::Bool:
+      return f.template operator()<bool>();
+    case Domain::Int:
+      return f.template operator()<int64_t>();
+    case Domain::Uint:
+      return f.template operator()<uint64_t>();
+    case Domain::Real:
+      return f.template operator()<double>();
+    case Domain::Complex:
+      return f.template operator()<std::complex<double>>();
   }
   __builtin_unreachable();
 }
 
 inline bool load(Bool8 value) { return value.byte != 0; }
 template <std::signed_integral T>
-int64_t load(T value) { return value; }
+int64_t load(T value) {
+  return value;
+}
 template <std::unsigned_integral T>
-uint64_t load(T value) { return value; }
+uint64_t load(T value) {
+  return value;
+}
 inline double load(F16 value) { return widen_f16(value.bits); }
 inline double load(BF16 value) { return widen_bf16(value.bits); }
 inline double load(float value) { return value; }

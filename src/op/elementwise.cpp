@@ -12,8 +12,9 @@ namespace {
 
 using Complex = std::complex<double>;
 
-// ---- chunk functions -------------------------------------------------------------------------------------------------
-// `F` is a lambda without captures: its type alone is the function.
+// ---- chunk functions
+// ------------------------------------------------------------------------------------------------- `F` is a lambda
+// without captures: its type alone is the function.
 template <class Result, class A, class F>
 ChunkFn unary(F) {
   return [](const void* const* inputs, void* result, int64_t n) {
@@ -42,10 +43,12 @@ void select_chunk(const void* const* inputs, void* result, int64_t n) {
   for (int64_t i = 0; i < n; ++i) out[i] = condition[i] ? a[i] : b[i];
 }
 
-using Functions = std::array<ChunkFn, kDomainCount>;   // bool, int, uint, real, complex
+using Functions = std::array<ChunkFn, kDomainCount>;  // bool, int, uint, real, complex
 
 template <class F>
-Functions on_reals(F f) { return {nullptr, nullptr, nullptr, unary<double, double>(f), nullptr}; }
+Functions on_reals(F f) {
+  return {nullptr, nullptr, nullptr, unary<double, double>(f), nullptr};
+}
 template <class F>
 Functions on_reals_and_complex(F f) {
   return {nullptr, nullptr, nullptr, unary<double, double>(f), unary<Complex, Complex>(f)};
@@ -66,17 +69,22 @@ Functions equality(F f) {
           binary<bool, Complex>(f)};
 }
 template <class F>
-Functions on_integers(F f) { return {nullptr, binary<int64_t, int64_t>(f), binary<uint64_t, uint64_t>(f), nullptr, nullptr}; }
+Functions on_integers(F f) {
+  return {nullptr, binary<int64_t, int64_t>(f), binary<uint64_t, uint64_t>(f), nullptr, nullptr};
+}
 template <class F>
 Functions on_bits(F f) {
   return {binary<bool, bool>(f), binary<int64_t, int64_t>(f), binary<uint64_t, uint64_t>(f), nullptr, nullptr};
 }
 template <class F>
-Functions on_bools(F f) { return {binary<bool, bool>(f), nullptr, nullptr, nullptr, nullptr}; }
+Functions on_bools(F f) {
+  return {binary<bool, bool>(f), nullptr, nullptr, nullptr, nullptr};
+}
 // One function for integers (template over the domain), one for reals.
 template <class I, class R>
 Functions on_numbers(I integer, R real) {
-  return {nullptr, binary<int64_t, int64_t>(integer), binary<uint64_t, uint64_t>(integer), binary<double, double>(real), nullptr};
+  return {nullptr, binary<int64_t, int64_t>(integer), binary<uint64_t, uint64_t>(integer), binary<double, double>(real),
+          nullptr};
 }
 
 std::vector<Primitive> make_primitives() {
@@ -84,12 +92,18 @@ std::vector<Primitive> make_primitives() {
   std::vector<Primitive> rows;
   const auto add1 = [&](std::string_view name, int cost, Functions functions, std::string_view summary,
                         Result result = Result::Same) {
-    rows.push_back({.name = name, .arity = 1, .result = result, .cost = cost, .functions = functions, .summary = summary});
+    rows.push_back(
+        {.name = name, .arity = 1, .result = result, .cost = cost, .functions = functions, .summary = summary});
   };
-  const auto add2 = [&](std::string_view name, int cost, bool commutative, Functions functions, std::string_view summary,
-                        Result result = Result::Same) {
-    rows.push_back({.name = name, .arity = 2, .result = result, .cost = cost, .commutative = commutative,
-                    .functions = functions, .summary = summary});
+  const auto add2 = [&](std::string_view name, int cost, bool commutative, Functions functions,
+                        std::string_view summary, Result result = Result::Same) {
+    rows.push_back({.name = name,
+                    .arity = 2,
+                    .result = result,
+                    .cost = cost,
+                    .commutative = commutative,
+                    .functions = functions,
+                    .summary = summary});
   };
 
   // Numbers.
@@ -105,7 +119,8 @@ std::vector<Primitive> make_primitives() {
         unary<double, Complex>([](Complex a) { return std::abs(a); })},
        "|x|", Result::Part);
   const auto sign = [](auto a) { return sign_of(a); };
-  add1("sign", 1, {nullptr, unary<int64_t, int64_t>(sign), unary<uint64_t, uint64_t>(sign), unary<double, double>(sign), nullptr},
+  add1("sign", 1,
+       {nullptr, unary<int64_t, int64_t>(sign), unary<uint64_t, uint64_t>(sign), unary<double, double>(sign), nullptr},
        "-1, 0 or 1; NaN for NaN");
   add1("floor", 1, rounding([](double a) { return std::floor(a); }), "the largest integer not above x");
   add1("ceil", 1, rounding([](double a) { return std::ceil(a); }), "the smallest integer not below x");
@@ -142,8 +157,8 @@ std::vector<Primitive> make_primitives() {
   add1("not", 1, {unary<bool, bool>([](bool a) { return !a; }), nullptr, nullptr, nullptr, nullptr}, "logical not");
   const auto flip = [](auto a) { return static_cast<decltype(a)>(~a); };
   add1("bit_not", 1,
-       {unary<bool, bool>([](bool a) { return !a; }), unary<int64_t, int64_t>(flip), unary<uint64_t, uint64_t>(flip), nullptr,
-        nullptr},
+       {unary<bool, bool>([](bool a) { return !a; }), unary<int64_t, int64_t>(flip), unary<uint64_t, uint64_t>(flip),
+        nullptr, nullptr},
        "every bit flipped");
 
   // Complex.
@@ -161,14 +176,17 @@ std::vector<Primitive> make_primitives() {
   sum[0] = binary<bool, bool>(either);
   sum[4] = binary<Complex, Complex>([](Complex a, Complex b) { return a + b; });
   add2("add", 1, true, sum, "a + b; bool: or");
-  Functions difference = on_numbers([](auto a, auto b) { return wrap_sub(a, b); }, [](double a, double b) { return a - b; });
+  Functions difference =
+      on_numbers([](auto a, auto b) { return wrap_sub(a, b); }, [](double a, double b) { return a - b; });
   difference[4] = binary<Complex, Complex>([](Complex a, Complex b) { return a - b; });
   add2("sub", 1, false, difference, "a - b");
-  Functions product = on_numbers([](auto a, auto b) { return wrap_mul(a, b); }, [](double a, double b) { return a * b; });
+  Functions product =
+      on_numbers([](auto a, auto b) { return wrap_mul(a, b); }, [](double a, double b) { return a * b; });
   product[0] = binary<bool, bool>(both);
   product[4] = binary<Complex, Complex>([](Complex a, Complex b) { return complex_mul(a, b); });
   add2("mul", 1, true, product, "a * b; bool: and");
-  Functions quotient = on_numbers([](auto a, auto b) { return truncated_div(a, b); }, [](double a, double b) { return a / b; });
+  Functions quotient =
+      on_numbers([](auto a, auto b) { return truncated_div(a, b); }, [](double a, double b) { return a / b; });
   quotient[4] = binary<Complex, Complex>([](Complex a, Complex b) { return a / b; });
   add2("div", 4, false, quotient, "a / b; integers truncate");
   add2("floor_div", 6, false,
@@ -178,20 +196,25 @@ std::vector<Primitive> make_primitives() {
        on_numbers([](auto a, auto b) { return floor_mod(a, b); }, [](double a, double b) { return floor_mod(a, b); }),
        "the remainder of floor_div, with the sign of b");
   add2("fmod", 6, false,
-       on_numbers([](auto a, auto b) { return truncated_mod(a, b); }, [](double a, double b) { return std::fmod(a, b); }),
+       on_numbers([](auto a, auto b) { return truncated_mod(a, b); },
+                  [](double a, double b) { return std::fmod(a, b); }),
        "the remainder of the truncated division, with the sign of a");
-  add2("pow", 16, false,
-       on_numbers([](auto a, auto b) { return integer_power(a, b); }, [](double a, double b) { return std::pow(a, b); }),
-       "a to the b");
-  Functions larger = on_numbers([](auto a, auto b) { return std::max(a, b); }, [](double a, double b) { return float_max(a, b); });
+  add2(
+      "pow", 16, false,
+      on_numbers([](auto a, auto b) { return integer_power(a, b); }, [](double a, double b) { return std::pow(a, b); }),
+      "a to the b");
+  Functions larger =
+      on_numbers([](auto a, auto b) { return std::max(a, b); }, [](double a, double b) { return float_max(a, b); });
   larger[0] = binary<bool, bool>(either);
   add2("max", 1, true, larger, "the larger; NaN wins");
-  Functions smaller = on_numbers([](auto a, auto b) { return std::min(a, b); }, [](double a, double b) { return float_min(a, b); });
+  Functions smaller =
+      on_numbers([](auto a, auto b) { return std::min(a, b); }, [](double a, double b) { return float_min(a, b); });
   smaller[0] = binary<bool, bool>(both);
   add2("min", 1, true, smaller, "the smaller; NaN wins");
-  add2("atan2", 16, false,
-       {nullptr, nullptr, nullptr, binary<double, double>([](double a, double b) { return std::atan2(a, b); }), nullptr},
-       "the angle of the point (b, a)");
+  add2(
+      "atan2", 16, false,
+      {nullptr, nullptr, nullptr, binary<double, double>([](double a, double b) { return std::atan2(a, b); }), nullptr},
+      "the angle of the point (b, a)");
 
   // Logic and bits.
   add2("and", 1, true, on_bools(both), "logical and");
@@ -199,8 +222,10 @@ std::vector<Primitive> make_primitives() {
   add2("xor", 1, true, on_bools([](bool a, bool b) { return a != b; }), "logical exclusive or");
   add2("bit_and", 1, true, on_bits([](auto a, auto b) { return static_cast<decltype(a)>(a & b); }), "bitwise and");
   add2("bit_or", 1, true, on_bits([](auto a, auto b) { return static_cast<decltype(a)>(a | b); }), "bitwise or");
-  add2("bit_xor", 1, true, on_bits([](auto a, auto b) { return static_cast<decltype(a)>(a ^ b); }), "bitwise exclusive or");
-  add2("shift_left", 1, false, on_integers([](auto a, auto b) { return left_shift(a, b); }), "a << b; 0 when b is out of range");
+  add2("bit_xor", 1, true, on_bits([](auto a, auto b) { return static_cast<decltype(a)>(a ^ b); }),
+       "bitwise exclusive or");
+  add2("shift_left", 1, false, on_integers([](auto a, auto b) { return left_shift(a, b); }),
+       "a << b; 0 when b is out of range");
   add2("shift_right", 1, false, on_integers([](auto a, auto b) { return right_shift(a, b); }),
        "a >> b, arithmetic for signed types; 0 or -1 when b is out of range");
 
@@ -214,8 +239,8 @@ std::vector<Primitive> make_primitives() {
 
   rows.push_back({.name = "select",
                   .arity = 3,
-                  .functions = {&select_chunk<bool>, &select_chunk<int64_t>, &select_chunk<uint64_t>, &select_chunk<double>,
-                                &select_chunk<Complex>},
+                  .functions = {&select_chunk<bool>, &select_chunk<int64_t>, &select_chunk<uint64_t>,
+                                &select_chunk<double>, &select_chunk<Complex>},
                   .summary = "a where c holds, else b"});
   return rows;
 }
@@ -237,7 +262,8 @@ const Primitive* find_primitive(std::string_view name) {
   return it == by_name.end() ? nullptr : it->second;
 }
 
-// ---- types -----------------------------------------------------------------------------------------------------------
+// ---- types
+// -----------------------------------------------------------------------------------------------------------
 namespace {
 
 DType part_of(DType dtype) {
@@ -257,14 +283,18 @@ DType primitive_result(const Primitive& primitive, std::span<const DType> inputs
   }
   const DType dtype = inputs[first];
   for (size_t i = first + 1; i < inputs.size(); ++i) {
-    FL_REQUIRE(inputs[i] == dtype, "{} the inputs must have one element type, found {} and {}; cast one of them", prefix,
-               dtype_name(dtype), dtype_name(inputs[i]));
+    FL_REQUIRE(inputs[i] == dtype, "{} the inputs must have one element type, found {} and {}; cast one of them",
+               prefix, dtype_name(dtype), dtype_name(inputs[i]));
   }
-  FL_REQUIRE(primitive.functions[static_cast<size_t>(domain_of(dtype))] != nullptr, "{} takes no {}", prefix, dtype_name(dtype));
+  FL_REQUIRE(primitive.functions[static_cast<size_t>(domain_of(dtype))] != nullptr, "{} takes no {}", prefix,
+             dtype_name(dtype));
   switch (primitive.result) {
-    case Primitive::Result::Same: return dtype;
-    case Primitive::Result::Bool: return DType::Bool;
-    case Primitive::Result::Part: return part_of(dtype);
+    case Primitive::Result::Same:
+      return dtype;
+    case Primitive::Result::Bool:
+      return DType::Bool;
+    case Primitive::Result::Part:
+      return part_of(dtype);
   }
   __builtin_unreachable();
 }
@@ -276,9 +306,11 @@ DType rule_dtype(std::span<const DType> inputs) {
 
 DType rule_result(const ScalarNode& rule, std::span<const DType> inputs, std::string_view asker) {
   switch (rule.kind) {
-    case ScalarNode::Kind::Input: return inputs[static_cast<size_t>(rule.input)];
+    case ScalarNode::Kind::Input:
+      return inputs[static_cast<size_t>(rule.input)];
     case ScalarNode::Kind::Constant:
-    case ScalarNode::Kind::Attribute: return rule_dtype(inputs);
+    case ScalarNode::Kind::Attribute:
+      return rule_dtype(inputs);
     case ScalarNode::Kind::Call: {
       const Primitive* primitive = find_primitive(rule.name);
       FL_CHECK(primitive != nullptr, "{}: its rule calls '{}', which is no built-in primitive", asker, rule.name);
@@ -346,9 +378,12 @@ void map_chunks(const ReferenceContext& context, Domain result, Compute&& comput
 
 Domain result_domain(const Primitive& primitive, Domain data) {
   switch (primitive.result) {
-    case Primitive::Result::Same: return data;
-    case Primitive::Result::Bool: return Domain::Bool;
-    case Primitive::Result::Part: return data == Domain::Complex ? Domain::Real : data;
+    case Primitive::Result::Same:
+      return data;
+    case Primitive::Result::Bool:
+      return Domain::Bool;
+    case Primitive::Result::Part:
+      return data == Domain::Complex ? Domain::Real : data;
   }
   __builtin_unreachable();
 }
@@ -389,9 +424,12 @@ class RuleProgram {
 
   Place add(const ScalarNode& node) {
     switch (node.kind) {
-      case ScalarNode::Kind::Input: return {static_cast<size_t>(node.input), inputs_[static_cast<size_t>(node.input)]};
-      case ScalarNode::Kind::Constant: return add_constant(node.constant);
-      case ScalarNode::Kind::Attribute: return add_constant(attrs_.real(node.name));
+      case ScalarNode::Kind::Input:
+        return {static_cast<size_t>(node.input), inputs_[static_cast<size_t>(node.input)]};
+      case ScalarNode::Kind::Constant:
+        return add_constant(node.constant);
+      case ScalarNode::Kind::Attribute:
+        return add_constant(attrs_.real(node.name));
       case ScalarNode::Kind::Call: {
         const Primitive& primitive = *find_primitive(node.name);
         Step step;
@@ -450,7 +488,8 @@ void reference_by_rule(const ReferenceContext& context) {
   }
 }
 
-// ---- records ---------------------------------------------------------------------------------------------------------
+// ---- records
+// ---------------------------------------------------------------------------------------------------------
 namespace {
 
 void reference_is_inf(const ReferenceContext& context) {
@@ -503,9 +542,11 @@ void reference_cast(const ReferenceContext& context) {
 std::vector<TensorType> infer_bitcast(const InferContext& context) {
   const DType from = context.in(0).dtype, to = context.attrs.dtype("to");
   if (dtype_bits(from) != dtype_bits(to)) {
-    context.fail(fmt::format("{} has {} bits, {} has {}", dtype_name(from), dtype_bits(from), dtype_name(to), dtype_bits(to)));
+    context.fail(
+        fmt::format("{} has {} bits, {} has {}", dtype_name(from), dtype_bits(from), dtype_name(to), dtype_bits(to)));
   }
-  if (to == DType::Bool && from != DType::Bool) context.fail("bits are not reinterpreted as bool; compare with 0 or cast");
+  if (to == DType::Bool && from != DType::Bool)
+    context.fail("bits are not reinterpreted as bool; compare with 0 or cast");
   return {{.dtype = to, .shape = context.in(0).shape}};
 }
 

@@ -17,16 +17,16 @@ using ChunkFn = void (*)(const void* const* inputs, void* result, int64_t n);
 
 struct Primitive {
   enum class Result : uint8_t {
-    Same,   // the data dtype
+    Same,  // the data dtype
     Bool,
-    Part,   // the real type of a complex input, else the data dtype
+    Part,  // the real type of a complex input, else the data dtype
   };
   std::string_view name;
   int arity = 1;
   Result result = Result::Same;
   int cost = 1;
   bool commutative = false;
-  std::array<ChunkFn, kDomainCount> functions = {};   // by domain of the data inputs; null: not defined for it
+  std::array<ChunkFn, kDomainCount> functions = {};  // by domain of the data inputs; null: not defined for it
   std::string_view summary;
 };
 

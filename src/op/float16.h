@@ -1,8 +1,9 @@
 // The bit conversions of f16 and bf16, inline for the loops of the reference functions. See fuseloom/dtype.h.
 //
 // Narrowing works on the magnitude's bits. A normal result drops mantissa bits after adding half a unit (minus one bit,
-// plus the lowest kept bit: ties to even); a carry walks into the exponent by itself, up to infinity. A subnormal result
-// is rounded by an addition: a magic number whose unit in the last place is the narrow type's smallest subnormal.
+// plus the lowest kept bit: ties to even); a carry walks into the exponent by itself, up to infinity. A subnormal
+// result is rounded by an addition: a magic number whose unit in the last place is the narrow type's smallest
+// subnormal.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -32,12 +33,12 @@ inline uint16_t narrow_f16(float value) {
   uint32_t result;
   if (magnitude > 0x7f800000u) {
     result = 0x7e00u | ((magnitude >> 13) & 0x1ffu);
-  } else if (magnitude >= 0x47800000u) {          // 2^16 and above
+  } else if (magnitude >= 0x47800000u) {  // 2^16 and above
     result = 0x7c00u;
-  } else if (magnitude >= 0x38800000u) {          // 2^-14 and above: normal
+  } else if (magnitude >= 0x38800000u) {  // 2^-14 and above: normal
     magnitude += 0x0fffu + ((magnitude >> 13) & 1u);
     result = (magnitude - 0x38000000u) >> 13;
-  } else {                                        // unit 2^-24 is the last place of 0.5
+  } else {  // unit 2^-24 is the last place of 0.5
     result = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
   }
   return static_cast<uint16_t>(sign | result);
@@ -63,7 +64,8 @@ inline uint16_t narrow_f64(double value) {
   uint64_t magnitude = bits & 0x7fffffffffffffffu;
   uint64_t result;
   if (magnitude > 0x7ff0000000000000u) {
-    result = kInfinity | uint64_t{1} << (kMantissa - 1) | ((magnitude >> kShift) & ((uint64_t{1} << (kMantissa - 1)) - 1));
+    result =
+        kInfinity | uint64_t{1} << (kMantissa - 1) | ((magnitude >> kShift) & ((uint64_t{1} << (kMantissa - 1)) - 1));
   } else if (magnitude >= kOverflow) {
     result = kInfinity;
   } else if (magnitude >= kNormal) {

@@ -16,7 +16,8 @@ namespace {
 using sym::Expr;
 using sym::Proof;
 
-// ---- indices ---------------------------------------------------------------------------------------------------------
+// ---- indices
+// ---------------------------------------------------------------------------------------------------------
 void require_index_dtype(const InferContext& context, size_t input) {
   const DType dtype = context.in(input).dtype;
   if (dtype != DType::I32 && dtype != DType::I64) {
@@ -40,8 +41,9 @@ std::vector<int64_t> read_integers(const Tensor& tensor) {
 
 // The index counted from the front. `position` is its place among the indices.
 int64_t wrap_index(const OpRecord& record, int64_t index, int64_t size, int64_t position, int64_t axis) {
-  FL_REQUIRE(index >= -size && index < size, "{}: index {} (number {} of the indices) is outside {}..{} of axis {}, which has {} elements",
-             record.name, index, position, -size, size - 1, axis, size);
+  FL_REQUIRE(index >= -size && index < size,
+             "{}: index {} (number {} of the indices) is outside {}..{} of axis {}, which has {} elements", record.name,
+             index, position, -size, size - 1, axis, size);
   return index < 0 ? index + size : index;
 }
 
@@ -60,7 +62,8 @@ int64_t product_of(std::span<const int64_t> dims) {
   return count;
 }
 
-// ---- gather ----------------------------------------------------------------------------------------------------------
+// ---- gather
+// ----------------------------------------------------------------------------------------------------------
 std::vector<TensorType> infer_gather(const InferContext& context) {
   require_index_dtype(context, 1);
   const TensorType& x = context.in(0);
@@ -92,8 +95,9 @@ void reference_gather(const ReferenceContext& context) {
   });
 }
 
-// ---- gather_elements and scatter_elements ----------------------------------------------------------------------------
-// The index tensor has x's rank and does not exceed it in any dimension but the axis.
+// ---- gather_elements and scatter_elements
+// ---------------------------------------------------------------------------- The index tensor has x's rank and does
+// not exceed it in any dimension but the axis.
 void require_elementwise_indices(const InferContext& context, int64_t axis) {
   require_index_dtype(context, 1);
   const TensorType& x = context.in(0);
@@ -104,14 +108,16 @@ void require_elementwise_indices(const InferContext& context, int64_t axis) {
   for (int64_t i = 0; i < x.rank(); ++i) {
     const size_t d = static_cast<size_t>(i);
     if (i != axis && sym::prove_less_equal(indices.shape[d], x.shape[d]) == Proof::No) {
-      context.fail(fmt::format("dimension {} of the indices {} is larger than that of {}", i, to_string(indices), to_string(x)));
+      context.fail(
+          fmt::format("dimension {} of the indices {} is larger than that of {}", i, to_string(indices), to_string(x)));
     }
   }
 }
 
 // Calls visit(k, offset) for every element k of the indices with the place in x (row-major) that it names.
 template <class Visit>
-void visit_elementwise(const OpRecord& record, const Dims& x_dims, const Tensor& index_tensor, int64_t axis, Visit&& visit) {
+void visit_elementwise(const OpRecord& record, const Dims& x_dims, const Tensor& index_tensor, int64_t axis,
+                       Visit&& visit) {
   const std::vector<int64_t> indices = read_integers(index_tensor);
   Dims strides = contiguous_strides(x_dims);
   const int64_t axis_stride = strides[static_cast<size_t>(axis)], size = x_dims[static_cast<size_t>(axis)];
@@ -136,12 +142,14 @@ void reference_gather_elements(const ReferenceContext& context) {
   with_unit(x.dtype(), [&]<class Unit>() {
     const Unit* in = x.as<Unit>();
     Unit* out = context.outputs[0].as<Unit>();
-    visit_elementwise(*context.record, x.dims(), context.inputs[1], axis_of(context), [&](int64_t k, int64_t offset) { out[k] = in[offset]; });
+    visit_elementwise(*context.record, x.dims(), context.inputs[1], axis_of(context),
+                      [&](int64_t k, int64_t offset) { out[k] = in[offset]; });
   });
 }
 
-// ---- gather_nd and scatter_nd ----------------------------------------------------------------------------------------
-// How many dimensions of x an index tuple (the last dimension of the indices) names.
+// ---- gather_nd and scatter_nd
+// ---------------------------------------------------------------------------------------- How many dimensions of x an
+// index tuple (the last dimension of the indices) names.
 int64_t tuple_size(const InferContext& context, int64_t batch_dims) {
   require_index_dtype(context, 1);
   const TensorType& x = context.in(0);
@@ -150,7 +158,8 @@ int64_t tuple_size(const InferContext& context, int64_t batch_dims) {
   const std::optional<int64_t> size = indices.shape.back().as_const();
   if (!size) context.fail(fmt::format("the last dimension of the indices {} must be constant", to_string(indices)));
   if (batch_dims < 0 || batch_dims >= indices.rank() || batch_dims + *size > x.rank()) {
-    context.fail(fmt::format("indices of {} dimensions behind {} batch dimensions do not fit {}", *size, batch_dims, to_string(x)));
+    context.fail(fmt::format("indices of {} dimensions behind {} batch dimensions do not fit {}", *size, batch_dims,
+                             to_string(x)));
   }
   for (size_t i = 0; i < static_cast<size_t>(batch_dims); ++i) {
     if (sym::prove_equal(x.shape[i], indices.shape[i]) == Proof::No) {
@@ -163,7 +172,7 @@ int64_t tuple_size(const InferContext& context, int64_t batch_dims) {
 // Indices as tuples: `tuples` of them in each batch, each naming a block of `block` elements of x.
 struct TupleIndices {
   int64_t batches = 1, tuples = 1, block = 1;
-  std::vector<int64_t> offsets;       // of each tuple's block in x, in elements
+  std::vector<int64_t> offsets;  // of each tuple's block in x, in elements
 
   TupleIndices(const OpRecord& record, const Dims& x_dims, const Tensor& index_tensor, int64_t batch_dims) {
     const std::span<const int64_t> dims = x_dims, index_dims = index_tensor.dims();
@@ -180,7 +189,8 @@ struct TupleIndices {
         int64_t offset = b * batch_stride;
         for (size_t j = 0; j < width; ++j, ++k) {
           const size_t axis = batch + j;
-          offset += strides[axis] * wrap_index(record, indices[k], dims[axis], static_cast<int64_t>(k), static_cast<int64_t>(axis));
+          offset += strides[axis] *
+                    wrap_index(record, indices[k], dims[axis], static_cast<int64_t>(k), static_cast<int64_t>(axis));
         }
         offsets.push_back(offset);
       }
@@ -207,7 +217,8 @@ void reference_gather_nd(const ReferenceContext& context) {
   });
 }
 
-// ---- scatter ---------------------------------------------------------------------------------------------------------
+// ---- scatter
+// ---------------------------------------------------------------------------------------------------------
 enum class ScatterReduction : uint8_t { None, Add, Mul, Max, Min };
 
 std::optional<ScatterReduction> scatter_reduction(std::string_view text) {
@@ -225,7 +236,8 @@ void require_scatter_types(const InferContext& context) {
   if (!reduction) context.fail(fmt::format("the reduction is none, add, mul, max or min, found \"{}\"", text));
   const DType dtype = context.in(0).dtype;
   if (context.in(2).dtype != dtype) {
-    context.fail(fmt::format("the updates {} must have the element type of {}", to_string(context.in(2)), to_string(context.in(0))));
+    context.fail(fmt::format("the updates {} must have the element type of {}", to_string(context.in(2)),
+                             to_string(context.in(0))));
   }
   if (is_complex(dtype) && (*reduction == ScatterReduction::Max || *reduction == ScatterReduction::Min)) {
     context.fail(fmt::format("{} has no order for the reduction \"{}\"", dtype_name(dtype), text));
@@ -238,16 +250,20 @@ void require_update_shape(const InferContext& context, const Shape& expected) {
   for (size_t i = 0; fits && i < expected.size(); ++i) {
     fits = sym::prove_equal(updates.shape[i], expected[i]) != Proof::No;
   }
-  if (!fits) context.fail(fmt::format("the updates must have the shape {}, found {}", to_string(expected), to_string(updates)));
+  if (!fits)
+    context.fail(fmt::format("the updates must have the shape {}, found {}", to_string(expected), to_string(updates)));
 }
 
 template <class Storage>
 Storage combine_update(ScatterReduction how, Storage old_value, Storage update) {
   const Computed<Storage> a = load(old_value), b = load(update);
   switch (how) {
-    case ScatterReduction::None: return update;
-    case ScatterReduction::Add: return store<Storage>(combine_add(a, b));
-    case ScatterReduction::Mul: return store<Storage>(combine_mul(a, b));
+    case ScatterReduction::None:
+      return update;
+    case ScatterReduction::Add:
+      return store<Storage>(combine_add(a, b));
+    case ScatterReduction::Mul:
+      return store<Storage>(combine_mul(a, b));
     case ScatterReduction::Max:
       if constexpr (!std::is_same_v<Computed<Storage>, std::complex<double>>) return store<Storage>(combine_max(a, b));
       break;
@@ -308,21 +324,26 @@ void reference_scatter_nd(const ReferenceContext& context) {
   });
 }
 
-// ---- one_hot ---------------------------------------------------------------------------------------------------------
-// The new axis may be the one behind the last.
-int64_t one_hot_axis(std::string_view op, const Attrs& attrs, int64_t rank) { return normal_axis(op, attrs.integer("axis"), rank + 1); }
+// ---- one_hot
+// --------------------------------------------------------------------------------------------------------- The new
+// axis may be the one behind the last.
+int64_t one_hot_axis(std::string_view op, const Attrs& attrs, int64_t rank) {
+  return normal_axis(op, attrs.integer("axis"), rank + 1);
+}
 
 std::vector<TensorType> infer_one_hot(const InferContext& context) {
   const TensorType& indices = context.in(0);
   const TensorType& values = context.in(1);
   const Shape depth = context.attrs.shape("depth");
-  if (!is_int(indices.dtype) && !is_float(indices.dtype)) context.fail("indices are numbers, found " + to_string(indices));
+  if (!is_int(indices.dtype) && !is_float(indices.dtype))
+    context.fail("indices are numbers, found " + to_string(indices));
   if (values.rank() != 1 || sym::prove_equal(values.shape[0], 2) == Proof::No) {
     context.fail("the values are the pair (off, on), found " + to_string(values));
   }
   if (depth.size() != 1) context.fail(fmt::format("'depth' is one size, found {}", to_string(depth)));
   TensorType result{.dtype = values.dtype, .shape = indices.shape};
-  result.shape.insert(result.shape.begin() + one_hot_axis(context.record->name, context.attrs, indices.rank()), depth[0]);
+  result.shape.insert(result.shape.begin() + one_hot_axis(context.record->name, context.attrs, indices.rank()),
+                      depth[0]);
   return {std::move(result)};
 }
 
@@ -330,7 +351,8 @@ void reference_one_hot(const ReferenceContext& context) {
   const Tensor values = context.inputs[1].to_contiguous();
   Tensor& output = context.outputs[0];
   const int64_t axis = one_hot_axis(context.record->name, context.attrs, context.inputs[0].rank());
-  const int64_t depth = output.dim(axis), inner = product_of(std::span(output.dims()).subspan(static_cast<size_t>(axis) + 1));
+  const int64_t depth = output.dim(axis),
+                inner = product_of(std::span(output.dims()).subspan(static_cast<size_t>(axis) + 1));
   const std::vector<int64_t> indices = read_integers(context.inputs[0]);
   with_unit(values.dtype(), [&]<class Unit>() {
     Unit* out = output.as<Unit>();
@@ -355,7 +377,8 @@ std::vector<Val> decompose_one_hot(OpBuilder& builder, const DecomposeContext& c
     return builder.reshape(one, {});
   };
   const Val index = builder.cast(context.inputs[0], DType::I64);
-  const Val size = builder.apply("sym_value", {}, {{"values", Shape{depth}}, {"dtype", DType::I64}, {"scalar", int64_t{1}}});
+  const Val size =
+      builder.apply("sym_value", {}, {{"values", Shape{depth}}, {"dtype", DType::I64}, {"scalar", int64_t{1}}});
   const Val negative = builder.apply("lt", {index, builder.scalar(DType::I64, 0)});
   const Val wrapped = builder.apply("select", {negative, builder.apply("add", {index, size}), index});
   Shape with_axis = indices.shape, place_shape(result.shape.size(), Expr(1));
@@ -366,7 +389,8 @@ std::vector<Val> decompose_one_hot(OpBuilder& builder, const DecomposeContext& c
   return {builder.apply("select", {hot, value_at(1), value_at(0)})};
 }
 
-// ---- trilu -----------------------------------------------------------------------------------------------------------
+// ---- trilu
+// -----------------------------------------------------------------------------------------------------------
 std::vector<TensorType> infer_trilu(const InferContext& context) {
   const TensorType& x = context.in(0);
   if (x.rank() < 2) context.fail("a matrix has two dimensions, found " + to_string(x));
@@ -389,7 +413,8 @@ void reference_trilu(const ReferenceContext& context) {
   with_unit(output.dtype(), [&]<class Unit>() {
     Unit* row = output.as<Unit>();
     for (int64_t r = 0; r < output.count() / columns; ++r, row += columns) {
-      // Column c is kept when c - r >= diagonal (upper) or <= diagonal (lower); compared without overflow for any diagonal.
+      // Column c is kept when c - r >= diagonal (upper) or <= diagonal (lower); compared without overflow for any
+      // diagonal.
       const __int128 edge = static_cast<__int128>(r % rows) + diagonal;
       for (int64_t c = 0; c < columns; ++c) {
         if (upper ? c < edge : c > edge) row[c] = Unit{};
@@ -405,7 +430,8 @@ std::vector<Val> decompose_trilu(OpBuilder& builder, const DecomposeContext& con
     return builder.apply("iota", {}, {{"shape", std::move(shape)}, {"axis", axis}, {"dtype", DType::I64}});
   };
   const Val row = iota({x.shape[rank - 2], 1}, 0), column = iota({1, x.shape[rank - 1]}, 1);
-  const Val diagonal = context.has(1) ? builder.cast(builder.reshape(context.inputs[1], {}), DType::I64) : builder.scalar(DType::I64, 0);
+  const Val diagonal =
+      context.has(1) ? builder.cast(builder.reshape(context.inputs[1], {}), DType::I64) : builder.scalar(DType::I64, 0);
   const Val distance = builder.apply("sub", {column, row});
   const Val kept = builder.apply(context.attrs.integer("upper") != 0 ? "ge" : "le", {distance, diagonal});
   return {builder.apply("select", {kept, context.inputs[0], builder.scalar(x.dtype, 0)})};
@@ -415,8 +441,8 @@ std::vector<Val> decompose_trilu(OpBuilder& builder, const DecomposeContext& con
 
 void add_gather_ops(OpTable& table) {
   using Kind = AttrSpec::Kind;
-  const auto add = [&](const char* name, Family family, const char* summary, int inputs, std::vector<AttrSpec> attrs, InferFn infer,
-                       ReferenceFn reference) {
+  const auto add = [&](const char* name, Family family, const char* summary, int inputs, std::vector<AttrSpec> attrs,
+                       InferFn infer, ReferenceFn reference) {
     table.add({.name = name,
                .family = family,
                .summary = summary,
@@ -427,26 +453,27 @@ void add_gather_ops(OpTable& table) {
                .reference = std::move(reference),
                .cost = 2});
   };
-  add("gather", Family::Gather, "the slices of x along an axis that the indices name", 2, {{"axis", Kind::Integer}}, infer_gather,
-      reference_gather);
-  add("gather_elements", Family::Gather, "x at each index along an axis, the other coordinates being the index's own", 2,
-      {{"axis", Kind::Integer}}, infer_gather_elements, reference_gather_elements);
-  add("gather_nd", Family::Gather, "the blocks of x that index tuples name", 2, {{"batch_dims", Kind::Integer}}, infer_gather_nd,
-      reference_gather_nd);
+  add("gather", Family::Gather, "the slices of x along an axis that the indices name", 2, {{"axis", Kind::Integer}},
+      infer_gather, reference_gather);
+  add("gather_elements", Family::Gather, "x at each index along an axis, the other coordinates being the index's own",
+      2, {{"axis", Kind::Integer}}, infer_gather_elements, reference_gather_elements);
+  add("gather_nd", Family::Gather, "the blocks of x that index tuples name", 2, {{"batch_dims", Kind::Integer}},
+      infer_gather_nd, reference_gather_nd);
   add("scatter_elements", Family::Scatter, "x with updates at each index along an axis", 3,
       {{"axis", Kind::Integer}, {"reduction", Kind::Text}}, infer_scatter_elements, reference_scatter_elements);
-  add("scatter_nd", Family::Scatter, "x with updates in the blocks that index tuples name", 3, {{"reduction", Kind::Text}},
-      infer_scatter_nd, reference_scatter_nd);
-  table.add({.name = "one_hot",
-             .family = Family::Composite,
-             .summary = "`on` where the place along a new axis is the index, else `off`; indices outside give off everywhere",
-             .min_inputs = 2,
-             .max_inputs = 2,
-             .attrs = {{"depth", Kind::Sizes}, {"axis", Kind::Integer}},
-             .infer = infer_one_hot,
-             .reference = reference_one_hot,
-             .decompose = decompose_one_hot,
-             .cost = 3});
+  add("scatter_nd", Family::Scatter, "x with updates in the blocks that index tuples name", 3,
+      {{"reduction", Kind::Text}}, infer_scatter_nd, reference_scatter_nd);
+  table.add(
+      {.name = "one_hot",
+       .family = Family::Composite,
+       .summary = "`on` where the place along a new axis is the index, else `off`; indices outside give off everywhere",
+       .min_inputs = 2,
+       .max_inputs = 2,
+       .attrs = {{"depth", Kind::Sizes}, {"axis", Kind::Integer}},
+       .infer = infer_one_hot,
+       .reference = reference_one_hot,
+       .decompose = decompose_one_hot,
+       .cost = 3});
   table.add({.name = "trilu",
              .family = Family::Composite,
              .summary = "the upper or lower triangle of each matrix from a diagonal on, 0 elsewhere",

@@ -11,7 +11,8 @@ namespace fuseloom::op {
 
 void InferContext::fail(const std::string& words) const { throw UserError(record->name + ": " + words); }
 
-// ---- scalar rules ----------------------------------------------------------------------------------------------------
+// ---- scalar rules
+// ----------------------------------------------------------------------------------------------------
 namespace {
 
 bool is_input_name(std::string_view name) {
@@ -51,21 +52,24 @@ ScalarNode inline_calls(const OpTable& table, const OpRecord& record, const Scal
   ScalarNode result = node;
   for (ScalarNode& arg : result.args) arg = inline_calls(table, record, arg);
   switch (node.kind) {
-    case ScalarNode::Kind::Constant: break;
+    case ScalarNode::Kind::Constant:
+      break;
     case ScalarNode::Kind::Input:
-      FL_CHECK(record.max_inputs < 0 || node.input < record.max_inputs, "the rule of {} reads x{}, but the op has {} inputs",
-               record.name, node.input, record.max_inputs);
+      FL_CHECK(record.max_inputs < 0 || node.input < record.max_inputs,
+               "the rule of {} reads x{}, but the op has {} inputs", record.name, node.input, record.max_inputs);
       break;
     case ScalarNode::Kind::Attribute:
-      FL_CHECK(std::any_of(record.attrs.begin(), record.attrs.end(), [&](const AttrSpec& spec) { return spec.name == node.name; }),
+      FL_CHECK(std::any_of(record.attrs.begin(), record.attrs.end(),
+                           [&](const AttrSpec& spec) { return spec.name == node.name; }),
                "the rule of {} uses '{}', which is no attribute of it", record.name, node.name);
       break;
     case ScalarNode::Kind::Call: {
       const OpRecord* callee = table.find(node.name);
-      FL_CHECK(callee != nullptr && callee->family == Family::Elementwise, "the rule of {} calls '{}', which is no elementwise op",
-               record.name, node.name);
-      FL_CHECK(static_cast<int>(node.args.size()) == callee->min_inputs, "the rule of {} calls {} with {} arguments, it takes {}",
-               record.name, node.name, node.args.size(), callee->min_inputs);
+      FL_CHECK(callee != nullptr && callee->family == Family::Elementwise,
+               "the rule of {} calls '{}', which is no elementwise op", record.name, node.name);
+      FL_CHECK(static_cast<int>(node.args.size()) == callee->min_inputs,
+               "the rule of {} calls {} with {} arguments, it takes {}", record.name, node.name, node.args.size(),
+               callee->min_inputs);
       if (callee->scalar) result = inline_calls(table, record, instantiate(*callee->scalar, result.args));
       break;
     }
@@ -88,7 +92,8 @@ ScalarNode parse_scalar_rule(std::string_view text) {
   return node;
 }
 
-// ---- the table -------------------------------------------------------------------------------------------------------
+// ---- the table
+// -------------------------------------------------------------------------------------------------------
 void OpTable::add(OpRecord record) {
   FL_CHECK(!records_.contains(record.name), "the op '{}' is added twice", record.name);
   if (!record.rule.empty()) {
@@ -137,7 +142,8 @@ const OpRecord& OpTable::at(std::string_view name) const {
   }
   std::stable_sort(close.begin(), close.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::string hint;
-  for (size_t i = 0; i < std::min<size_t>(close.size(), 3); ++i) hint += (i == 0 ? "; close names: " : ", ") + close[i].second;
+  for (size_t i = 0; i < std::min<size_t>(close.size(), 3); ++i)
+    hint += (i == 0 ? "; close names: " : ", ") + close[i].second;
   throw UserError(fmt::format("there is no op '{}'{}", name, hint));
 }
 
@@ -162,33 +168,50 @@ const OpTable& standard_ops() {
   return table;
 }
 
-// ---- inference and execution -----------------------------------------------------------------------------------------
+// ---- inference and execution
+// -----------------------------------------------------------------------------------------
 namespace {
 
 const char* kind_words(AttrSpec::Kind kind) {
   switch (kind) {
-    case AttrSpec::Kind::Integer: return "an integer";
-    case AttrSpec::Kind::Real: return "a number";
-    case AttrSpec::Kind::Text: return "text";
-    case AttrSpec::Kind::Type: return "an element type";
-    case AttrSpec::Kind::Integers: return "a list of integers";
-    case AttrSpec::Kind::Reals: return "a list of reals";
-    case AttrSpec::Kind::Sizes: return "a list of sizes";
-    case AttrSpec::Kind::Value: return "a tensor";
+    case AttrSpec::Kind::Integer:
+      return "an integer";
+    case AttrSpec::Kind::Real:
+      return "a number";
+    case AttrSpec::Kind::Text:
+      return "text";
+    case AttrSpec::Kind::Type:
+      return "an element type";
+    case AttrSpec::Kind::Integers:
+      return "a list of integers";
+    case AttrSpec::Kind::Reals:
+      return "a list of reals";
+    case AttrSpec::Kind::Sizes:
+      return "a list of sizes";
+    case AttrSpec::Kind::Value:
+      return "a tensor";
   }
   __builtin_unreachable();
 }
 
 bool has_kind(const AttrValue& value, AttrSpec::Kind kind) {
   switch (kind) {
-    case AttrSpec::Kind::Integer: return std::holds_alternative<int64_t>(value);
-    case AttrSpec::Kind::Real: return std::holds_alternative<double>(value) || std::holds_alternative<int64_t>(value);
-    case AttrSpec::Kind::Text: return std::holds_alternative<std::string>(value);
-    case AttrSpec::Kind::Type: return std::holds_alternative<DType>(value);
-    case AttrSpec::Kind::Integers: return std::holds_alternative<std::vector<int64_t>>(value);
-    case AttrSpec::Kind::Reals: return std::holds_alternative<std::vector<double>>(value);
-    case AttrSpec::Kind::Sizes: return std::holds_alternative<Shape>(value) || std::holds_alternative<std::vector<int64_t>>(value);
-    case AttrSpec::Kind::Value: return std::holds_alternative<Tensor>(value);
+    case AttrSpec::Kind::Integer:
+      return std::holds_alternative<int64_t>(value);
+    case AttrSpec::Kind::Real:
+      return std::holds_alternative<double>(value) || std::holds_alternative<int64_t>(value);
+    case AttrSpec::Kind::Text:
+      return std::holds_alternative<std::string>(value);
+    case AttrSpec::Kind::Type:
+      return std::holds_alternative<DType>(value);
+    case AttrSpec::Kind::Integers:
+      return std::holds_alternative<std::vector<int64_t>>(value);
+    case AttrSpec::Kind::Reals:
+      return std::holds_alternative<std::vector<double>>(value);
+    case AttrSpec::Kind::Sizes:
+      return std::holds_alternative<Shape>(value) || std::holds_alternative<std::vector<int64_t>>(value);
+    case AttrSpec::Kind::Value:
+      return std::holds_alternative<Tensor>(value);
   }
   __builtin_unreachable();
 }
@@ -202,26 +225,29 @@ std::string count_words(int low, int high, const char* what) {
 void check_schema(const OpRecord& record, std::span<const TensorType> inputs, std::span<const char> present,
                   const Attrs& attrs, int64_t output_count) {
   const int64_t given = static_cast<int64_t>(inputs.size());
-  FL_CHECK(inputs.size() == present.size(), "{}: {} inputs, but {} flags of presence", record.name, inputs.size(), present.size());
+  FL_CHECK(inputs.size() == present.size(), "{}: {} inputs, but {} flags of presence", record.name, inputs.size(),
+           present.size());
   FL_REQUIRE(given >= record.min_inputs && (record.max_inputs < 0 || given <= record.max_inputs),
              "{}: takes {}, found {}", record.name, count_words(record.min_inputs, record.max_inputs, "inputs"), given);
   for (int i = 0; i < record.min_inputs; ++i) {
     FL_REQUIRE(present[static_cast<size_t>(i)] != 0, "{}: input {} is required, but absent", record.name, i);
   }
   FL_REQUIRE(output_count >= record.min_outputs && (record.max_outputs < 0 || output_count <= record.max_outputs),
-             "{}: gives {}, {} are asked for", record.name, count_words(record.min_outputs, record.max_outputs, "outputs"),
-             output_count);
+             "{}: gives {}, {} are asked for", record.name,
+             count_words(record.min_outputs, record.max_outputs, "outputs"), output_count);
   for (const AttrSpec& spec : record.attrs) {
     const auto it = attrs.all().find(spec.name);
     if (it == attrs.all().end()) {
-      FL_REQUIRE(!spec.required, "{}: the attribute '{}' ({}) is missing", record.name, spec.name, kind_words(spec.kind));
+      FL_REQUIRE(!spec.required, "{}: the attribute '{}' ({}) is missing", record.name, spec.name,
+                 kind_words(spec.kind));
       continue;
     }
     FL_REQUIRE(has_kind(it->second, spec.kind), "{}: the attribute '{}' must be {}, found {}", record.name, spec.name,
                kind_words(spec.kind), to_string(it->second));
   }
   for (const auto& [name, value] : attrs.all()) {
-    if (std::any_of(record.attrs.begin(), record.attrs.end(), [&](const AttrSpec& spec) { return spec.name == name; })) continue;
+    if (std::any_of(record.attrs.begin(), record.attrs.end(), [&](const AttrSpec& spec) { return spec.name == name; }))
+      continue;
     std::string known;
     for (const AttrSpec& spec : record.attrs) known += (known.empty() ? "" : ", ") + spec.name;
     throw UserError(fmt::format("{}: there is no attribute '{}'{}", record.name, name,
@@ -231,14 +257,14 @@ void check_schema(const OpRecord& record, std::span<const TensorType> inputs, st
 
 }  // namespace
 
-std::vector<TensorType> infer_types(const OpRecord& record, std::span<const TensorType> inputs, std::span<const char> present,
-                                    const Attrs& attrs, int64_t output_count) {
+std::vector<TensorType> infer_types(const OpRecord& record, std::span<const TensorType> inputs,
+                                    std::span<const char> present, const Attrs& attrs, int64_t output_count) {
   check_schema(record, inputs, present, attrs, output_count);
   FL_CHECK(record.infer != nullptr, "{}: the op has no type inference; its types are given", record.name);
   std::vector<TensorType> types = record.infer(
       {.record = &record, .inputs = inputs, .present = present, .attrs = attrs, .output_count = output_count});
-  FL_CHECK(static_cast<int64_t>(types.size()) == output_count, "{}: inference gave {} types for {} outputs", record.name,
-           types.size(), output_count);
+  FL_CHECK(static_cast<int64_t>(types.size()) == output_count, "{}: inference gave {} types for {} outputs",
+           record.name, types.size(), output_count);
   return types;
 }
 

@@ -1,7 +1,8 @@
 // Reductions, arg-reductions and scans.
 //
 // A reference folds the input in memory order into one state per output element: beside the walk over the input goes a
-// walk whose strides lead to the state (0 along reduced axes). Every state meets its elements in increasing index order.
+// walk whose strides lead to the state (0 along reduced axes). Every state meets its elements in increasing index
+// order.
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -18,8 +19,9 @@ namespace {
 
 using sym::Expr;
 
-// ---- folding ---------------------------------------------------------------------------------------------------------
-// For each input dimension the stride of the row-major output position: 0 where reduced.
+// ---- folding
+// --------------------------------------------------------------------------------------------------------- For each
+// input dimension the stride of the row-major output position: 0 where reduced.
 Dims state_strides(const Dims& dims, const std::vector<int64_t>& axes) {
   Dims strides(dims.size(), 0);
   int64_t stride = 1;
@@ -82,7 +84,8 @@ int64_t reduced_count(const Tensor& input, const std::vector<int64_t>& axes) {
   return count;
 }
 
-// ---- types -----------------------------------------------------------------------------------------------------------
+// ---- types
+// -----------------------------------------------------------------------------------------------------------
 Shape reduced_shape(const Shape& shape, const std::vector<int64_t>& axes, bool keepdims) {
   Shape result;
   for (size_t i = 0; i < shape.size(); ++i) {
@@ -127,7 +130,8 @@ std::vector<TensorType> infer_scan(const InferContext& context) {
 
 Expr flops_of_input(const InferContext& context, std::span<const TensorType>) { return count_of(context.in(0).shape); }
 
-// ---- primitive reductions --------------------------------------------------------------------------------------------
+// ---- primitive reductions
+// --------------------------------------------------------------------------------------------
 template <Combine how, class T>
 T combine(T a, T b) {
   if constexpr (how == Combine::Add) {
@@ -175,11 +179,13 @@ void reference_reduce(const ReferenceContext& context) {
     std::vector<State> states(static_cast<size_t>(context.outputs[0].count()), State{neutral<Storage>(how)});
     fold<Value>(context.inputs[0], reduced_axes(context), states,
                 [](State& state, Value value) { state.value = combine<how>(state.value, value); });
-    finish<Value>(context.outputs[0], domain_of(context.outputs[0].dtype()), states, [](const State& state) { return state.value; });
+    finish<Value>(context.outputs[0], domain_of(context.outputs[0].dtype()), states,
+                  [](const State& state) { return state.value; });
   });
 }
 
-// ---- argmax and argmin -----------------------------------------------------------------------------------------------
+// ---- argmax and argmin
+// -----------------------------------------------------------------------------------------------
 template <class T>
 bool is_nan_value(T value) {
   if constexpr (std::is_same_v<T, double>) {
@@ -220,7 +226,8 @@ void reference_arg(const ReferenceContext& context) {
   });
 }
 
-// ---- scans -----------------------------------------------------------------------------------------------------------
+// ---- scans
+// -----------------------------------------------------------------------------------------------------------
 template <Combine how>
 void reference_scan(const ReferenceContext& context) {
   const Tensor& input = context.inputs[0];
@@ -253,7 +260,8 @@ void reference_scan(const ReferenceContext& context) {
   });
 }
 
-// ---- composite reductions: references --------------------------------------------------------------------------------
+// ---- composite reductions: references
+// --------------------------------------------------------------------------------
 void reference_mean(const ReferenceContext& context) {
   const Tensor& input = context.inputs[0];
   const std::vector<int64_t> axes = reduced_axes(context);
@@ -291,8 +299,8 @@ void reference_variance(const ReferenceContext& context) {
   finish<double>(context.outputs[0], Domain::Real, states, [&](const State& state) { return state.sum / divisor; });
 }
 
-// Sums of a function of each element, then a function of the sum. Integers compute in integers when `kOwnDomain`, else in
-// reals, truncated at the end.
+// Sums of a function of each element, then a function of the sum. Integers compute in integers when `kOwnDomain`, else
+// in reals, truncated at the end.
 template <bool kOwnDomain, class Map, class Finish>
 ReferenceFn reference_mapped_sum(Map map, Finish finish_sum) {
   return [=](const ReferenceContext& context) {
@@ -301,7 +309,8 @@ ReferenceFn reference_mapped_sum(Map map, Finish finish_sum) {
     with_domain(domain, [&]<class Value>() {
       if constexpr (!std::is_same_v<Value, bool> && !std::is_same_v<Value, std::complex<double>>) {
         std::vector<Value> sums(static_cast<size_t>(context.outputs[0].count()), Value(0));
-        fold<Value>(input, reduced_axes(context), sums, [&](Value& sum, Value value) { sum = combine_add(sum, map(value)); });
+        fold<Value>(input, reduced_axes(context), sums,
+                    [&](Value& sum, Value value) { sum = combine_add(sum, map(value)); });
         finish<Value>(context.outputs[0], domain, sums, finish_sum);
       }
     });
@@ -319,11 +328,13 @@ void reference_log_sum_exp(const ReferenceContext& context) {
   // An infinite maximum would give inf - inf; the plain formula is right there.
   for (State& state : states) state.max = std::isinf(state.max) ? 0 : state.max;
   fold<double>(input, axes, states, [](State& state, double value) { state.sum += std::exp(value - state.max); });
-  finish<double>(context.outputs[0], Domain::Real, states, [](const State& state) { return std::log(state.sum) + state.max; });
+  finish<double>(context.outputs[0], Domain::Real, states,
+                 [](const State& state) { return std::log(state.sum) + state.max; });
 }
 
-// ---- composite reductions: decompositions ----------------------------------------------------------------------------
-// What a decomposition computes in: f16 and bf16 in f32, rounded once at the end.
+// ---- composite reductions: decompositions
+// ---------------------------------------------------------------------------- What a decomposition computes in: f16
+// and bf16 in f32, rounded once at the end.
 class Reducer {
  public:
   Reducer(OpBuilder& builder, const DecomposeContext& context, std::string_view op, DType compute)
@@ -428,7 +439,8 @@ void add_reduction_ops(OpTable& table) {
   using Kind = AttrSpec::Kind;
   const std::vector<AttrSpec> reduction_attrs = {{"axes", Kind::Integers}, {"keepdims", Kind::Integer}};
 
-  const auto add_reduction = [&](const char* name, const char* summary, Combine how, Takes takes, ReferenceFn reference) {
+  const auto add_reduction = [&](const char* name, const char* summary, Combine how, Takes takes,
+                                 ReferenceFn reference) {
     table.add({.name = name,
                .family = Family::Reduction,
                .summary = summary,
@@ -438,10 +450,14 @@ void add_reduction_ops(OpTable& table) {
                .combine = how,
                .flops = flops_of_input});
   };
-  add_reduction("reduce_sum", "the sum along axes; bool: any", Combine::Add, takes_any_number, reference_reduce<Combine::Add>);
-  add_reduction("reduce_prod", "the product along axes; bool: all", Combine::Mul, takes_any_number, reference_reduce<Combine::Mul>);
-  add_reduction("reduce_max", "the largest along axes; NaN wins", Combine::Max, takes_ordered, reference_reduce<Combine::Max>);
-  add_reduction("reduce_min", "the smallest along axes; NaN wins", Combine::Min, takes_ordered, reference_reduce<Combine::Min>);
+  add_reduction("reduce_sum", "the sum along axes; bool: any", Combine::Add, takes_any_number,
+                reference_reduce<Combine::Add>);
+  add_reduction("reduce_prod", "the product along axes; bool: all", Combine::Mul, takes_any_number,
+                reference_reduce<Combine::Mul>);
+  add_reduction("reduce_max", "the largest along axes; NaN wins", Combine::Max, takes_ordered,
+                reference_reduce<Combine::Max>);
+  add_reduction("reduce_min", "the smallest along axes; NaN wins", Combine::Min, takes_ordered,
+                reference_reduce<Combine::Min>);
   add_reduction("reduce_any", "whether any along axes holds", Combine::Or, takes_bool, reference_reduce<Combine::Or>);
   add_reduction("reduce_all", "whether all along axes hold", Combine::And, takes_bool, reference_reduce<Combine::And>);
 
@@ -455,8 +471,10 @@ void add_reduction_ops(OpTable& table) {
                .combine = how,
                .flops = flops_of_input});
   };
-  add_arg("argmax", "the index of the first (or last) largest along an axis; NaN wins", Combine::ArgMax, reference_arg<true>);
-  add_arg("argmin", "the index of the first (or last) smallest along an axis; NaN wins", Combine::ArgMin, reference_arg<false>);
+  add_arg("argmax", "the index of the first (or last) largest along an axis; NaN wins", Combine::ArgMax,
+          reference_arg<true>);
+  add_arg("argmin", "the index of the first (or last) smallest along an axis; NaN wins", Combine::ArgMin,
+          reference_arg<false>);
 
   const auto add_scan = [&](const char* name, const char* summary, Combine how, ReferenceFn reference) {
     table.add({.name = name,
@@ -472,7 +490,8 @@ void add_reduction_ops(OpTable& table) {
 
   using Decompose = std::vector<Val> (*)(Reducer&, const DecomposeContext&);
   const auto add_composite = [&](const char* name, const char* summary, Takes takes, ReferenceFn reference,
-                                 DType (*compute)(DType), Decompose decompose, int cost, std::vector<AttrSpec> more = {}) {
+                                 DType (*compute)(DType), Decompose decompose, int cost,
+                                 std::vector<AttrSpec> more = {}) {
     std::vector<AttrSpec> attrs = reduction_attrs;
     attrs.insert(attrs.end(), more.begin(), more.end());
     table.add({.name = name,
@@ -499,14 +518,14 @@ void add_reduction_ops(OpTable& table) {
   const auto squared = [](auto value) { return combine_mul(value, value); };
   const auto root = [](auto value) { return std::sqrt(value); };
   const auto logarithm = [](auto value) { return std::log(value); };
-  add_composite("reduce_mean", "the mean along axes; integers truncate; NaN over nothing", takes_arithmetic, reference_mean, sum_dtype,
-                decompose_mean, 1);
+  add_composite("reduce_mean", "the mean along axes; integers truncate; NaN over nothing", takes_arithmetic,
+                reference_mean, sum_dtype, decompose_mean, 1);
   add_composite("reduce_variance", "the mean squared deviation along axes, divided by count - correction", takes_float,
                 reference_variance, own_dtype, decompose_variance, 3, {{"correction", Kind::Real}});
   add_composite("reduce_l1", "the sum of absolute values along axes", takes_int_or_float,
                 reference_mapped_sum<true>(absolute, same), own_dtype, decompose_l1, 2);
-  add_composite("reduce_sum_square", "the sum of squares along axes", takes_int_or_float, reference_mapped_sum<true>(squared, same),
-                own_dtype, decompose_sum_square, 2);
+  add_composite("reduce_sum_square", "the sum of squares along axes", takes_int_or_float,
+                reference_mapped_sum<true>(squared, same), own_dtype, decompose_sum_square, 2);
   add_composite("reduce_l2", "the root of the sum of squares along axes", takes_int_or_float,
                 reference_mapped_sum<false>(squared, root), real_dtype, decompose_l2, 2);
   add_composite("reduce_log_sum", "the logarithm of the sum along axes", takes_int_or_float,

@@ -32,7 +32,8 @@ Shape shape_attribute(const InferContext& context) {
   return shape;
 }
 
-// ---- constant --------------------------------------------------------------------------------------------------------
+// ---- constant
+// --------------------------------------------------------------------------------------------------------
 std::vector<TensorType> infer_constant(const InferContext& context) {
   const Tensor& value = context.attrs.tensor("value");
   if (!value.valid()) context.fail("the value is no tensor");
@@ -41,10 +42,12 @@ std::vector<TensorType> infer_constant(const InferContext& context) {
 
 void reference_constant(const ReferenceContext& context) {
   const Tensor& value = context.attrs.tensor("value");
-  copy_strided(value.dtype(), context.outputs[0].data(), context.outputs[0].strides(), value.data(), value.strides(), value.dims());
+  copy_strided(value.dtype(), context.outputs[0].data(), context.outputs[0].strides(), value.data(), value.strides(),
+               value.dims());
 }
 
-// ---- iota ------------------------------------------------------------------------------------------------------------
+// ---- iota
+// ------------------------------------------------------------------------------------------------------------
 std::vector<TensorType> infer_iota(const InferContext& context) {
   Shape shape = shape_attribute(context);
   if (shape.empty()) context.fail("a 0-d tensor has no axis to count along");
@@ -54,7 +57,8 @@ std::vector<TensorType> infer_iota(const InferContext& context) {
 
 void reference_iota(const ReferenceContext& context) {
   Tensor& output = context.outputs[0];
-  const size_t axis = static_cast<size_t>(normal_axis(context.record->name, context.attrs.integer("axis"), output.rank()));
+  const size_t axis =
+      static_cast<size_t>(normal_axis(context.record->name, context.attrs.integer("axis"), output.rank()));
   const int64_t size = output.dims()[axis];
   const int64_t stride = output.strides()[axis];
   generate<int64_t>(output, Domain::Int, [&](int64_t first, int64_t n, int64_t* values) {
@@ -62,7 +66,8 @@ void reference_iota(const ReferenceContext& context) {
   });
 }
 
-// ---- sizes as values, values as sizes --------------------------------------------------------------------------------
+// ---- sizes as values, values as sizes
+// --------------------------------------------------------------------------------
 std::vector<TensorType> infer_sym_value(const InferContext& context) {
   const int64_t count = static_cast<int64_t>(context.attrs.shape("values").size());
   const bool scalar = context.attrs.integer("scalar", 0) != 0;
@@ -101,7 +106,8 @@ void reference_bind_symbols(const ReferenceContext& context) {
   }
 }
 
-// ---- random ----------------------------------------------------------------------------------------------------------
+// ---- random
+// ----------------------------------------------------------------------------------------------------------
 std::vector<TensorType> infer_random(const InferContext& context) {
   const DType dtype = context.attrs.dtype("dtype");
   if (!is_float(dtype)) context.fail(fmt::format("random numbers are floats, found {}", dtype_name(dtype)));
@@ -111,7 +117,8 @@ std::vector<TensorType> infer_random(const InferContext& context) {
 struct Stream {
   unsigned long long seed, offset;
   explicit Stream(const Attrs& attrs)
-      : seed(static_cast<unsigned long long>(attrs.integer("seed"))), offset(static_cast<unsigned long long>(attrs.integer("offset"))) {}
+      : seed(static_cast<unsigned long long>(attrs.integer("seed"))),
+        offset(static_cast<unsigned long long>(attrs.integer("offset"))) {}
 };
 
 // The arithmetic of docs/numerics.md, in the compute type step by step, so that kernels give the same bits.
@@ -123,7 +130,8 @@ void reference_random_uniform(const ReferenceContext& context) {
     const double range = high - low;
     generate<double>(output, Domain::Real, [&](int64_t first, int64_t n, double* values) {
       for (int64_t i = 0; i < n; ++i) {
-        values[i] = low + range * philox::philox_uniform64(stream.seed, stream.offset, static_cast<uint64_t>(first + i));
+        values[i] =
+            low + range * philox::philox_uniform64(stream.seed, stream.offset, static_cast<uint64_t>(first + i));
       }
     });
     return;
@@ -156,8 +164,8 @@ void reference_random_normal(const ReferenceContext& context) {
 
 void add_source_ops(OpTable& table) {
   using Kind = AttrSpec::Kind;
-  const auto add = [&](const char* name, const char* summary, std::vector<AttrSpec> attrs, InferFn infer, ReferenceFn reference,
-                       int cost) {
+  const auto add = [&](const char* name, const char* summary, std::vector<AttrSpec> attrs, InferFn infer,
+                       ReferenceFn reference, int cost) {
     table.add({.name = name,
                .family = Family::Source,
                .summary = summary,
@@ -168,11 +176,13 @@ void add_source_ops(OpTable& table) {
                .reference = std::move(reference),
                .cost = cost});
   };
-  add("constant", "a tensor known when the program is built", {{"value", Kind::Value}}, infer_constant, reference_constant, 1);
-  add("iota", "the index along an axis", {{"shape", Kind::Sizes}, {"axis", Kind::Integer}, {"dtype", Kind::Type}}, infer_iota,
-      reference_iota, 1);
+  add("constant", "a tensor known when the program is built", {{"value", Kind::Value}}, infer_constant,
+      reference_constant, 1);
+  add("iota", "the index along an axis", {{"shape", Kind::Sizes}, {"axis", Kind::Integer}, {"dtype", Kind::Type}},
+      infer_iota, reference_iota, 1);
   add("sym_value", "the values of size expressions",
-      {{"values", Kind::Sizes}, {"dtype", Kind::Type}, {"scalar", Kind::Integer, false}}, infer_sym_value, reference_sym_value, 1);
+      {{"values", Kind::Sizes}, {"dtype", Kind::Type}, {"scalar", Kind::Integer, false}}, infer_sym_value,
+      reference_sym_value, 1);
   table.add({.name = "bind_symbols",
              .family = Family::Source,
              .summary = "defines symbols from the elements of x, which is passed on as i64[n]",
@@ -185,8 +195,10 @@ void add_source_ops(OpTable& table) {
   std::vector<AttrSpec> uniform = random, normal = random;
   uniform.insert(uniform.end(), {{"low", Kind::Real}, {"high", Kind::Real}});
   normal.insert(normal.end(), {{"mean", Kind::Real}, {"scale", Kind::Real}});
-  add("random_uniform", "random numbers, uniform in low..high", std::move(uniform), infer_random, reference_random_uniform, 24);
-  add("random_normal", "random numbers, normally distributed", std::move(normal), infer_random, reference_random_normal, 48);
+  add("random_uniform", "random numbers, uniform in low..high", std::move(uniform), infer_random,
+      reference_random_uniform, 24);
+  add("random_normal", "random numbers, normally distributed", std::move(normal), infer_random, reference_random_normal,
+      48);
 }
 
 }  // namespace fuseloom::op

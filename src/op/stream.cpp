@@ -160,7 +160,8 @@ void StreamWriter::write(int64_t n, const void* values) {
   });
 }
 
-void copy_strided(DType dtype, void* to, const Dims& to_strides, const void* from, const Dims& from_strides, const Dims& dims) {
+void copy_strided(DType dtype, void* to, const Dims& to_strides, const void* from, const Dims& from_strides,
+                  const Dims& dims) {
   if (std::find(dims.begin(), dims.end(), 0) != dims.end()) return;
   with_unit(dtype, [&]<class Unit>() { copy_units<Unit>(to, to_strides, from, from_strides, dims); });
 }

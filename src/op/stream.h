@@ -17,9 +17,13 @@ inline constexpr int64_t kChunk = 512;
 struct ChunkBuffer {
   alignas(64) std::byte bytes[kChunk * sizeof(std::complex<double>)];
   template <class T>
-  T* as() { return reinterpret_cast<T*>(bytes); }
+  T* as() {
+    return reinterpret_cast<T*>(bytes);
+  }
   template <class T>
-  const T* as() const { return reinterpret_cast<const T*>(bytes); }
+  const T* as() const {
+    return reinterpret_cast<const T*>(bytes);
+  }
 };
 
 // Merges neighbouring dimensions that one stride walks, and drops dimensions of size 1.
@@ -47,8 +51,8 @@ class StridedWalk {
 
  private:
   void step_outer();
-  Dims dims_, strides_, index_;          // the outer dimensions
-  int64_t inner_ = 1, stride_ = 0;       // the innermost
+  Dims dims_, strides_, index_;     // the outer dimensions
+  int64_t inner_ = 1, stride_ = 0;  // the innermost
   int64_t position_ = 0, offset_ = 0;
 };
 
@@ -84,7 +88,8 @@ class StreamWriter {
 };
 
 // Copies elements between two strided regions of the same dims.
-void copy_strided(DType dtype, void* to, const Dims& to_strides, const void* from, const Dims& from_strides, const Dims& dims);
+void copy_strided(DType dtype, void* to, const Dims& to_strides, const void* from, const Dims& from_strides,
+                  const Dims& dims);
 
 // Converts n values of one domain to another, as `cast` does.
 void convert_chunk(Domain from, const void* in, Domain to, void* out, int64_t n);

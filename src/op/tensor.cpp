@@ -85,16 +85,16 @@ Tensor Tensor::share(DType dtype, Dims dims, Dims strides, void* data, std::shar
 
 Tensor Tensor::of(DType dtype, Dims dims, std::span<const double> values) {
   Tensor tensor(dtype, std::move(dims));
-  FL_REQUIRE(tensor.count() == static_cast<int64_t>(values.size()), "{} takes {} values, found {}", tensor.type_string(),
-             tensor.count(), values.size());
+  FL_REQUIRE(tensor.count() == static_cast<int64_t>(values.size()), "{} takes {} values, found {}",
+             tensor.type_string(), tensor.count(), values.size());
   op::StreamWriter(tensor, op::Domain::Real).write(tensor.count(), values.data());
   return tensor;
 }
 
 Tensor Tensor::of_ints(DType dtype, Dims dims, std::span<const int64_t> values) {
   Tensor tensor(dtype, std::move(dims));
-  FL_REQUIRE(tensor.count() == static_cast<int64_t>(values.size()), "{} takes {} values, found {}", tensor.type_string(),
-             tensor.count(), values.size());
+  FL_REQUIRE(tensor.count() == static_cast<int64_t>(values.size()), "{} takes {} values, found {}",
+             tensor.type_string(), tensor.count(), values.size());
   op::StreamWriter(tensor, op::Domain::Int).write(tensor.count(), values.data());
   return tensor;
 }
@@ -168,8 +168,8 @@ Tensor Tensor::to_contiguous() const {
 
 Tensor Tensor::reshaped(Dims dims) const {
   FL_REQUIRE(contiguous(), "reshaped: {} is not contiguous; copy it with to_contiguous() first", type_string());
-  FL_REQUIRE(element_count(dims) == count(), "reshaped: {} has {} elements, the shape {} has {}", type_string(), count(),
-             dims_text(dims), element_count(dims));
+  FL_REQUIRE(element_count(dims) == count(), "reshaped: {} has {} elements, the shape {} has {}", type_string(),
+             count(), dims_text(dims), element_count(dims));
   Tensor view = *this;
   view.strides_ = contiguous_strides(dims);
   view.dims_ = std::move(dims);

@@ -20,19 +20,22 @@ std::vector<Expr> to_vector(std::span<const Expr> index) { return {index.begin()
 
 void require_length(const InferContext& context, const char* name, size_t found, int64_t rank) {
   if (static_cast<int64_t>(found) != rank) {
-    context.fail(fmt::format("'{}' has {} entries, but {} has {} dimensions", name, found, to_string(context.in(0)), rank));
+    context.fail(
+        fmt::format("'{}' has {} entries, but {} has {} dimensions", name, found, to_string(context.in(0)), rank));
   }
 }
 
 void require_sizes(const InferContext& context, const Shape& sizes) {
   for (const Expr& size : sizes) {
     if (size.is_const() && *size.as_const() < 0) {
-      context.fail(fmt::format("the shape {} has a negative size (input {})", to_string(sizes), to_string(context.in(0))));
+      context.fail(
+          fmt::format("the shape {} has a negative size (input {})", to_string(sizes), to_string(context.in(0))));
     }
   }
 }
 
-// ---- reshape ---------------------------------------------------------------------------------------------------------
+// ---- reshape
+// ---------------------------------------------------------------------------------------------------------
 std::vector<TensorType> infer_reshape(const InferContext& context) {
   Shape shape = context.attrs.shape("shape");
   require_sizes(context, shape);
@@ -49,13 +52,14 @@ void copy_to_output(const ReferenceContext& context, const Dims& from_strides, i
   Tensor& output = context.outputs[0];
   if (output.count() == 0) return;
   const int64_t width = dtype_bytes(input.dtype());
-  copy_strided(input.dtype(), output.data(), output.strides(), input.as<std::byte>() + offset * width, from_strides, output.dims());
+  copy_strided(input.dtype(), output.data(), output.strides(), input.as<std::byte>() + offset * width, from_strides,
+               output.dims());
 }
 
 void reference_reshape(const ReferenceContext& context) {
   const Tensor& input = context.inputs[0];
-  copy_strided(input.dtype(), context.outputs[0].data(), contiguous_strides(input.dims()), input.data(), input.strides(),
-               input.dims());
+  copy_strided(input.dtype(), context.outputs[0].data(), contiguous_strides(input.dims()), input.data(),
+               input.strides(), input.dims());
 }
 
 // A run of input dimensions and the run of output dimensions that holds the same elements.
@@ -75,7 +79,8 @@ std::vector<ReshapeGroup> group_dimensions(const Shape& from, const Shape& to) {
   for (size_t i = 0; i < to.size(); ++i) {
     if (!to[i].is_const(1)) out.push_back(i);
   }
-  // The shortest pair of runs at one end with equal products: lengths (m, n) by growing m + n; {0, 0} when there is none.
+  // The shortest pair of runs at one end with equal products: lengths (m, n) by growing m + n; {0, 0} when there is
+  // none.
   const auto peel = [&](bool from_left) -> std::pair<size_t, size_t> {
     const auto products = [&](const Shape& shape, const std::vector<size_t>& dims) {
       std::vector<Expr> result;
@@ -99,14 +104,16 @@ std::vector<ReshapeGroup> group_dimensions(const Shape& from, const Shape& to) {
   while (!in.empty() && !out.empty()) {
     const auto [m, n] = peel(true);
     if (m == 0) break;
-    groups.push_back({{in.begin(), in.begin() + static_cast<std::ptrdiff_t>(m)}, {out.begin(), out.begin() + static_cast<std::ptrdiff_t>(n)}});
+    groups.push_back({{in.begin(), in.begin() + static_cast<std::ptrdiff_t>(m)},
+                      {out.begin(), out.begin() + static_cast<std::ptrdiff_t>(n)}});
     in.erase(in.begin(), in.begin() + static_cast<std::ptrdiff_t>(m));
     out.erase(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(n));
   }
   while (!in.empty() && !out.empty()) {
     const auto [m, n] = peel(false);
     if (m == 0) break;
-    right_groups.push_back({{in.end() - static_cast<std::ptrdiff_t>(m), in.end()}, {out.end() - static_cast<std::ptrdiff_t>(n), out.end()}});
+    right_groups.push_back({{in.end() - static_cast<std::ptrdiff_t>(m), in.end()},
+                            {out.end() - static_cast<std::ptrdiff_t>(n), out.end()}});
     in.resize(in.size() - m);
     out.resize(out.size() - n);
   }
@@ -136,7 +143,8 @@ std::vector<IndexPiece> map_reshape(const IndexContext& context, std::span<const
   return {std::move(piece)};
 }
 
-// ---- transpose -------------------------------------------------------------------------------------------------------
+// ---- transpose
+// -------------------------------------------------------------------------------------------------------
 std::vector<TensorType> infer_transpose(const InferContext& context) {
   const TensorType& x = context.in(0);
   const std::vector<int64_t>& perm = context.attrs.integers("perm");
@@ -155,7 +163,8 @@ std::vector<TensorType> infer_transpose(const InferContext& context) {
 
 void reference_transpose(const ReferenceContext& context) {
   Dims strides;
-  for (const int64_t dim : context.attrs.integers("perm")) strides.push_back(context.inputs[0].strides()[static_cast<size_t>(dim)]);
+  for (const int64_t dim : context.attrs.integers("perm"))
+    strides.push_back(context.inputs[0].strides()[static_cast<size_t>(dim)]);
   copy_to_output(context, strides);
 }
 
@@ -166,7 +175,8 @@ std::vector<IndexPiece> map_transpose(const IndexContext& context, std::span<con
   return {std::move(piece)};
 }
 
-// ---- expand ----------------------------------------------------------------------------------------------------------
+// ---- expand
+// ----------------------------------------------------------------------------------------------------------
 std::vector<TensorType> infer_expand(const InferContext& context) {
   const TensorType& x = context.in(0);
   Shape shape = context.attrs.shape("shape");
@@ -203,7 +213,8 @@ std::vector<IndexPiece> map_expand(const IndexContext& context, std::span<const 
   return {std::move(piece)};
 }
 
-// ---- slice -----------------------------------------------------------------------------------------------------------
+// ---- slice
+// -----------------------------------------------------------------------------------------------------------
 std::vector<TensorType> infer_slice(const InferContext& context) {
   const TensorType& x = context.in(0);
   const Shape starts = context.attrs.shape("starts");
@@ -215,12 +226,13 @@ std::vector<TensorType> infer_slice(const InferContext& context) {
   require_sizes(context, sizes);
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (steps[i] == 0) context.fail(fmt::format("the step of dimension {} is 0", i));
-    const std::optional<int64_t> start = starts[i].as_const(), size = sizes[i].as_const(), whole = x.shape[i].as_const();
+    const std::optional<int64_t> start = starts[i].as_const(), size = sizes[i].as_const(),
+                                 whole = x.shape[i].as_const();
     if (!start || !size || !whole || *size == 0) continue;
     const __int128 last = static_cast<__int128>(*size - 1) * steps[i] + *start;
     if (*start < 0 || *start >= *whole || last < 0 || last >= *whole) {
-      context.fail(fmt::format("dimension {} of {}: {} elements from {} by {} are not all inside", i, to_string(x), *size, *start,
-                               steps[i]));
+      context.fail(fmt::format("dimension {} of {}: {} elements from {} by {} are not all inside", i, to_string(x),
+                               *size, *start, steps[i]));
     }
   }
   return {{.dtype = x.dtype, .shape = std::move(sizes)}};
@@ -247,11 +259,13 @@ std::vector<IndexPiece> map_slice(const IndexContext& context, std::span<const E
   return {std::move(piece)};
 }
 
-// ---- concat ----------------------------------------------------------------------------------------------------------
+// ---- concat
+// ----------------------------------------------------------------------------------------------------------
 std::vector<TensorType> infer_concat(const InferContext& context) {
   TensorType result = context.in(0);
   if (result.rank() == 0) context.fail("scalars have no axis to be joined along");
-  const size_t axis = static_cast<size_t>(normal_axis(context.record->name, context.attrs.integer("axis"), result.rank()));
+  const size_t axis =
+      static_cast<size_t>(normal_axis(context.record->name, context.attrs.integer("axis"), result.rank()));
   for (size_t i = 1; i < context.inputs.size(); ++i) {
     const TensorType& x = context.in(i);
     const auto refuse = [&](const std::string& why) {
@@ -273,12 +287,13 @@ std::vector<TensorType> infer_concat(const InferContext& context) {
 
 void reference_concat(const ReferenceContext& context) {
   Tensor& output = context.outputs[0];
-  const size_t axis = static_cast<size_t>(normal_axis(context.record->name, context.attrs.integer("axis"), output.rank()));
+  const size_t axis =
+      static_cast<size_t>(normal_axis(context.record->name, context.attrs.integer("axis"), output.rank()));
   const int64_t width = dtype_bytes(output.dtype());
   int64_t start = 0;
   for (const Tensor& input : context.inputs) {
-    copy_strided(input.dtype(), output.as<std::byte>() + start * output.strides()[axis] * width, output.strides(), input.data(),
-                 input.strides(), input.dims());
+    copy_strided(input.dtype(), output.as<std::byte>() + start * output.strides()[axis] * width, output.strides(),
+                 input.data(), input.strides(), input.dims());
     start += input.dims()[axis];
   }
 }
@@ -303,7 +318,8 @@ std::vector<IndexPiece> map_concat(const IndexContext& context, std::span<const 
   return pieces;
 }
 
-// ---- pad -------------------------------------------------------------------------------------------------------------
+// ---- pad
+// -------------------------------------------------------------------------------------------------------------
 enum class PadMode : uint8_t { Constant, Edge, Reflect, Wrap };
 
 std::optional<PadMode> pad_mode(std::string_view text) {
@@ -317,7 +333,8 @@ std::optional<PadMode> pad_mode(std::string_view text) {
 std::vector<TensorType> infer_pad(const InferContext& context) {
   const TensorType& x = context.in(0);
   const std::optional<PadMode> mode = pad_mode(context.attrs.text("mode"));
-  if (!mode) context.fail(fmt::format("the mode is constant, edge, reflect or wrap, found \"{}\"", context.attrs.text("mode")));
+  if (!mode)
+    context.fail(fmt::format("the mode is constant, edge, reflect or wrap, found \"{}\"", context.attrs.text("mode")));
   const Shape low = context.attrs.shape("low"), high = context.attrs.shape("high");
   require_length(context, "low", low.size(), x.rank());
   require_length(context, "high", high.size(), x.rank());
@@ -351,10 +368,18 @@ std::vector<int64_t> pad_table(PadMode mode, int64_t low, int64_t input_size, in
     const int64_t place = i - low;
     const int64_t period = 2 * (input_size - 1), phase = positive_mod(place, period);
     switch (mode) {
-      case PadMode::Constant: table.push_back(place >= 0 && place < input_size ? place : -1); break;
-      case PadMode::Edge: table.push_back(std::clamp<int64_t>(place, 0, input_size - 1)); break;
-      case PadMode::Reflect: table.push_back(std::min(phase, period - phase)); break;
-      case PadMode::Wrap: table.push_back(positive_mod(place, input_size)); break;
+      case PadMode::Constant:
+        table.push_back(place >= 0 && place < input_size ? place : -1);
+        break;
+      case PadMode::Edge:
+        table.push_back(std::clamp<int64_t>(place, 0, input_size - 1));
+        break;
+      case PadMode::Reflect:
+        table.push_back(std::min(phase, period - phase));
+        break;
+      case PadMode::Wrap:
+        table.push_back(positive_mod(place, input_size));
+        break;
     }
   }
   return table;
@@ -391,7 +416,8 @@ void reference_pad(const ReferenceContext& context) {
       offset += place * input.strides()[i];
     }
     for (const int64_t place : row) {
-      const std::byte* from = filled || place < 0 ? fill.data() : in + (offset + place * row_stride) * static_cast<int64_t>(width);
+      const std::byte* from =
+          filled || place < 0 ? fill.data() : in + (offset + place * row_stride) * static_cast<int64_t>(width);
       std::memcpy(out, from, width);
       out += width;
     }
@@ -412,7 +438,7 @@ std::vector<IndexPiece> map_pad(const IndexContext& context, std::span<const Exp
     const Expr& size = context.inputs[0].shape[i];
     const Expr place = index[i] - low[i];
     const bool no_low = not_positive(low[i]), no_high = not_positive(high[i]);
-    if (no_low && no_high) {                        // untouched or cropped
+    if (no_low && no_high) {  // untouched or cropped
       piece.indices.push_back(place);
       continue;
     }
@@ -434,7 +460,9 @@ std::vector<IndexPiece> map_pad(const IndexContext& context, std::span<const Exp
         piece.indices.push_back(sym::min(phase, period - phase));
         break;
       }
-      case PadMode::Wrap: piece.indices.push_back(sym::mod(place, size)); break;
+      case PadMode::Wrap:
+        piece.indices.push_back(sym::mod(place, size));
+        break;
     }
   }
   const bool can_fall_outside = !piece.guards.empty();
@@ -443,14 +471,16 @@ std::vector<IndexPiece> map_pad(const IndexContext& context, std::span<const Exp
   return pieces;
 }
 
-// ---- tile ------------------------------------------------------------------------------------------------------------
+// ---- tile
+// ------------------------------------------------------------------------------------------------------------
 std::vector<TensorType> infer_tile(const InferContext& context) {
   const TensorType& x = context.in(0);
   const Shape repeats = context.attrs.shape("repeats");
   require_length(context, "repeats", repeats.size(), x.rank());
   TensorType result{.dtype = x.dtype};
   for (size_t i = 0; i < repeats.size(); ++i) {
-    if (repeats[i].is_const() && *repeats[i].as_const() < 0) context.fail(fmt::format("dimension {} is repeated {} times", i, sym::to_string(repeats[i])));
+    if (repeats[i].is_const() && *repeats[i].as_const() < 0)
+      context.fail(fmt::format("dimension {} is repeated {} times", i, sym::to_string(repeats[i])));
     result.shape.push_back(x.shape[i] * repeats[i]);
   }
   return {std::move(result)};
@@ -487,8 +517,8 @@ std::vector<IndexPiece> map_tile(const IndexContext& context, std::span<const Ex
 
 void add_view_ops(OpTable& table) {
   using Kind = AttrSpec::Kind;
-  const auto add = [&](const char* name, const char* summary, int max_inputs, std::vector<AttrSpec> attrs, InferFn infer,
-                       ReferenceFn reference, IndexMapFn map) {
+  const auto add = [&](const char* name, const char* summary, int max_inputs, std::vector<AttrSpec> attrs,
+                       InferFn infer, ReferenceFn reference, IndexMapFn map) {
     table.add({.name = name,
                .family = Family::View,
                .summary = summary,
@@ -500,13 +530,14 @@ void add_view_ops(OpTable& table) {
   };
   add("reshape", "the same elements in row-major order under another shape", 1, {{"shape", Kind::Sizes}}, infer_reshape,
       reference_reshape, map_reshape);
-  add("transpose", "dimension i of the result is dimension perm[i] of x", 1, {{"perm", Kind::Integers}}, infer_transpose,
-      reference_transpose, map_transpose);
-  add("expand", "x broadcast to exactly this shape", 1, {{"shape", Kind::Sizes}}, infer_expand, reference_expand, map_expand);
+  add("transpose", "dimension i of the result is dimension perm[i] of x", 1, {{"perm", Kind::Integers}},
+      infer_transpose, reference_transpose, map_transpose);
+  add("expand", "x broadcast to exactly this shape", 1, {{"shape", Kind::Sizes}}, infer_expand, reference_expand,
+      map_expand);
   add("slice", "x[starts + i * steps]", 1, {{"starts", Kind::Sizes}, {"sizes", Kind::Sizes}, {"steps", Kind::Integers}},
       infer_slice, reference_slice, map_slice);
-  add("concat", "the inputs one after the other along an axis", -1, {{"axis", Kind::Integer}}, infer_concat, reference_concat,
-      map_concat);
+  add("concat", "the inputs one after the other along an axis", -1, {{"axis", Kind::Integer}}, infer_concat,
+      reference_concat, map_concat);
   add("pad", "x with elements added before and after each dimension, or cropped", 2,
       {{"low", Kind::Sizes}, {"high", Kind::Sizes}, {"mode", Kind::Text}}, infer_pad, reference_pad, map_pad);
   add("tile", "x repeated along each dimension", 1, {{"repeats", Kind::Sizes}}, infer_tile, reference_tile, map_tile);

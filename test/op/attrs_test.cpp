@@ -67,8 +67,8 @@ TEST(Attrs, LargeTensorsTravelInThePool) {
 }
 
 TEST(Attrs, BadTextIsAnError) {
-  for (const char* text : {"{a = }", "{a 1}", "{a = 1, a = 2}", "{a = :f17}", "{a = <s0}", "{a = f32[2] {1.0}}", "{a = f32[n] {1.0}}",
-                           "{a = [1, }", "{a = frog}", "{a = 1"}) {
+  for (const char* text : {"{a = }", "{a 1}", "{a = 1, a = 2}", "{a = :f17}", "{a = <s0}", "{a = f32[2] {1.0}}",
+                           "{a = f32[n] {1.0}}", "{a = [1, }", "{a = frog}", "{a = 1"}) {
     EXPECT_THROW(parse(text), UserError) << text;
   }
 }

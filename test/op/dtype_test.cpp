@@ -66,7 +66,8 @@ void check_midpoints(int exponent_bits, int mantissa_bits, uint16_t (*narrow)(do
   for (uint32_t bits = 0; bits < infinity; ++bits) {
     const double low = decode(bits, exponent_bits, mantissa_bits);
     // The neighbour of the largest number is the power of two that infinity stands in for.
-    const double high = bits + 1 == infinity ? std::ldexp(1.0, bias + 1) : decode(bits + 1, exponent_bits, mantissa_bits);
+    const double high =
+        bits + 1 == infinity ? std::ldexp(1.0, bias + 1) : decode(bits + 1, exponent_bits, mantissa_bits);
     const double middle = low / 2 + high / 2;
     ASSERT_EQ(narrow(middle), bits % 2 == 0 ? bits : bits + 1) << bits;
     ASSERT_EQ(narrow(-middle), (bits % 2 == 0 ? bits : bits + 1) | 0x8000u) << bits;

@@ -9,7 +9,8 @@ namespace {
 
 // R13, R14
 TEST(Elementwise, IntegerDivision) {
-  const Tensor a = ints(DType::I32, {INT32_MIN, 7, -7, 7, -7, 5, INT32_MIN}), b = ints(DType::I32, {-1, 2, 2, -2, -2, 0, 0});
+  const Tensor a = ints(DType::I32, {INT32_MIN, 7, -7, 7, -7, 5, INT32_MIN}),
+               b = ints(DType::I32, {-1, 2, 2, -2, -2, 0, 0});
   expect_ints(run("div", {a, b}), {INT32_MIN, 3, -3, -3, 3, 0, 0});
   expect_ints(run("floor_div", {a, b}), {INT32_MIN, 3, -4, -4, 3, 0, 0});
   expect_ints(run("fmod", {a, b}), {0, 1, -1, 1, -1, 0, 0});
@@ -25,7 +26,8 @@ TEST(Elementwise, IntegerDivision) {
 TEST(Elementwise, Shifts) {
   const Tensor a = ints(DType::I64, {1000, 1, -1, 5, 5}), by = ints(DType::I64, {64, 63, 1, -1, INT64_MAX});
   expect_ints(run("shift_left", {a, by}), {0, INT64_MIN, -2, 0, 0});
-  expect_ints(run("shift_right", {ints(DType::I64, {1000, -1, -8, -5}), ints(DType::I64, {70, 100, 1, -1})}), {0, -1, -4, -1});
+  expect_ints(run("shift_right", {ints(DType::I64, {1000, -1, -8, -5}), ints(DType::I64, {70, 100, 1, -1})}),
+              {0, -1, -4, -1});
   expect_ints(run("shift_left", {ints(DType::I8, {1, 1, 3}), ints(DType::I8, {7, 8, 100})}), {-128, 0, 0});
   expect_ints(run("shift_right", {ints(DType::U8, {200, 200}), ints(DType::U8, {3, 8})}), {25, 0});
   expect_ints(run("shift_right", {ints(DType::I8, {-128, 127}), ints(DType::I8, {9, 9})}), {-1, 0});
@@ -74,13 +76,15 @@ TEST(Elementwise, FloatFloorDivision) {
 // R31
 TEST(Elementwise, Powers) {
   expect_values(run("pow", {floats({-2, -2, 0, kNan}), floats({3, 0.5, 0, 0})}), {-8, kNan, 1, 1});
-  expect_ints(run("pow", {ints(DType::I32, {2, 1, -1, -1, 0, 0, 3, -2}), ints(DType::I32, {-1, -5, -3, -2, -1, 0, 4, 3})}),
-              {0, 1, -1, 1, 0, 1, 81, -8});
-  expect_ints(run("pow", {ints(DType::I8, {2, 3}), ints(DType::I8, {7, 5})}), {-128, -13});   // 243 wraps
+  expect_ints(
+      run("pow", {ints(DType::I32, {2, 1, -1, -1, 0, 0, 3, -2}), ints(DType::I32, {-1, -5, -3, -2, -1, 0, 4, 3})}),
+      {0, 1, -1, 1, 0, 1, 81, -8});
+  expect_ints(run("pow", {ints(DType::I8, {2, 3}), ints(DType::I8, {7, 5})}), {-128, -13});  // 243 wraps
   EXPECT_EQ(run("pow", {floats({2}), ints(DType::I64, {10})}).type_string(), "f32[1]");
   expect_values(run("pow", {floats({2}), ints(DType::I64, {10})}), {1024});
   expect_ints(run("pow", {ints(DType::I32, {9, 2}), floats({0.5, -1})}), {3, 0});
-  expect_ints(run("pow", {ints(DType::I64, {3}), ints(DType::U8, {200})}), {run("pow", {ints(DType::I64, {3}), ints(DType::I64, {200})}).int_at(0)});
+  expect_ints(run("pow", {ints(DType::I64, {3}), ints(DType::U8, {200})}),
+              {run("pow", {ints(DType::I64, {3}), ints(DType::I64, {200})}).int_at(0)});
 }
 
 // R30
@@ -175,7 +179,11 @@ TEST(Elementwise, Casts) {
 TEST(Elementwise, Bitcasts) {
   expect_ints(run("bitcast", {floats({1, -0.0})}, {{"to", DType::I32}}), {0x3f800000, INT32_MIN});
   EXPECT_EQ(run("bitcast", {ints(DType::U16, {0x3c00})}, {{"to", DType::F16}}).at(0), 1);
-  expect_user_error([] { run("bitcast", {floats({1})}, {{"to", DType::I64}}); }, "bitcast: f32 has 32 bits, i64 has 64");
+  expect_user_error(
+      [] {
+        run("bitcast", {floats({1})}, {{"to", DType::I64}});
+      },
+      "bitcast: f32 has 32 bits, i64 has 64");
 }
 
 TEST(Elementwise, Broadcasting) {
@@ -183,7 +191,7 @@ TEST(Elementwise, Broadcasting) {
   const Tensor sum = run("add", {column, row});
   EXPECT_EQ(sum.type_string(), "i32[2,3]");
   expect_ints(sum, {11, 12, 13, 21, 22, 23});
-  EXPECT_EQ(run("add", {Tensor(DType::F32, {1, 0}), Tensor(DType::F32, {0, 1})}).type_string(), "f32[0,0]");   // R42
+  EXPECT_EQ(run("add", {Tensor(DType::F32, {1, 0}), Tensor(DType::F32, {0, 1})}).type_string(), "f32[0,0]");  // R42
   EXPECT_EQ(run("mul", {Tensor::scalar(DType::F32, 3), Tensor::scalar(DType::F32, 2)}).at(0), 6);
 }
 
@@ -205,18 +213,34 @@ TEST(Elementwise, LayoutsAgree) {
       }
       const Tensor a = run(primitive.name, packed), b = run(primitive.name, strided);
       ASSERT_EQ(a.type_string(), b.type_string());
-      EXPECT_EQ(std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())), 0) << primitive.name << " " << dtype_name(dtype);
+      EXPECT_EQ(std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())), 0)
+          << primitive.name << " " << dtype_name(dtype);
     }
   }
 }
 
 TEST(Elementwise, FunctionsMatchTheirDefinitions) {
   using Function = double (*)(double);
-  const std::vector<std::pair<const char*, Function>> rows = {
-      {"sqrt", std::sqrt}, {"exp", std::exp}, {"expm1", std::expm1}, {"log", std::log}, {"log1p", std::log1p}, {"sin", std::sin},
-      {"cos", std::cos}, {"tan", std::tan}, {"asin", std::asin}, {"acos", std::acos}, {"atan", std::atan}, {"sinh", std::sinh},
-      {"cosh", std::cosh}, {"tanh", std::tanh}, {"asinh", std::asinh}, {"acosh", std::acosh}, {"atanh", std::atanh}, {"erf", std::erf},
-      {"rsqrt", [](double x) { return 1 / std::sqrt(x); }}, {"reciprocal", [](double x) { return 1 / x; }}};
+  const std::vector<std::pair<const char*, Function>> rows = {{"sqrt", std::sqrt},
+                                                              {"exp", std::exp},
+                                                              {"expm1", std::expm1},
+                                                              {"log", std::log},
+                                                              {"log1p", std::log1p},
+                                                              {"sin", std::sin},
+                                                              {"cos", std::cos},
+                                                              {"tan", std::tan},
+                                                              {"asin", std::asin},
+                                                              {"acos", std::acos},
+                                                              {"atan", std::atan},
+                                                              {"sinh", std::sinh},
+                                                              {"cosh", std::cosh},
+                                                              {"tanh", std::tanh},
+                                                              {"asinh", std::asinh},
+                                                              {"acosh", std::acosh},
+                                                              {"atanh", std::atanh},
+                                                              {"erf", std::erf},
+                                                              {"rsqrt", [](double x) { return 1 / std::sqrt(x); }},
+                                                              {"reciprocal", [](double x) { return 1 / x; }}};
   const Tensor x = floats({-kInf, -2, -0.5, -0.0, 0.0, 0.25, 1, 3, kInf, kNan});
   for (const auto& [name, function] : rows) {
     std::vector<double> expected;

@@ -19,28 +19,64 @@ TEST(Gather, Slices) {
 
 // R17
 TEST(Gather, AnIndexOutsideIsNamed) {
-  expect_user_error([] { run("gather", {matrix(), ints(DType::I64, {0, 3})}, axis(1)); },
-                    "gather: index 3 (number 1 of the indices) is outside -3..2 of axis 1, which has 3 elements");
+  expect_user_error(
+      [] {
+        run("gather", {matrix(), ints(DType::I64, {0, 3})}, axis(1));
+      },
+      "gather: index 3 (number 1 of the indices) is outside -3..2 of axis 1, which has 3 elements");
   expect_user_error([] { run("gather", {matrix(), ints(DType::I64, {-3})}, axis(0)); }, "index -3");
   expect_user_error([] { run("gather", {Tensor(DType::F32, {0}), ints(DType::I64, {0})}, axis(0)); }, "outside");
-  expect_user_error([] { run("gather_elements", {matrix(), Tensor::of(DType::I64, {1, 1}, {2})}, axis(0)); }, "index 2");
-  expect_user_error([] { run("gather_nd", {matrix(), Tensor::of(DType::I64, {1, 2}, {0, 7})}, {{"batch_dims", int64_t{0}}}); }, "of axis 1");
-  expect_user_error([] { run("scatter_nd", {matrix(), Tensor::of(DType::I64, {1, 1}, {2}), Tensor(DType::F32, {1, 3})}, {{"reduction", "none"}}); },
-                    "scatter_nd: index 2");
+  expect_user_error(
+      [] {
+        run("gather_elements", {matrix(), Tensor::of(DType::I64, {1, 1}, {2})}, axis(0));
+      },
+      "index 2");
+  expect_user_error(
+      [] {
+        run("gather_nd", {matrix(), Tensor::of(DType::I64, {1, 2}, {0, 7})}, {{"batch_dims", int64_t{0}}});
+      },
+      "of axis 1");
+  expect_user_error(
+      [] {
+        run("scatter_nd", {matrix(), Tensor::of(DType::I64, {1, 1}, {2}), Tensor(DType::F32, {1, 3})},
+            {{"reduction", "none"}});
+      },
+      "scatter_nd: index 2");
 }
 
 TEST(Gather, Errors) {
   expect_user_error([] { infer("gather", {{DType::F32, {2}}, {DType::F32, {2}}}, axis(0)); }, "indices are i32 or i64");
   expect_user_error([] { infer("gather", {{DType::F32, {}}, {DType::I64, {2}}}, axis(0)); }, "has no axis");
-  expect_user_error([] { infer("gather_elements", {{DType::F32, {2, 3}}, {DType::I64, {2}}}, axis(0)); }, "must have the rank");
-  expect_user_error([] { infer("gather_elements", {{DType::F32, {2, 3}}, {DType::I64, {2, 4}}}, axis(0)); }, "dimension 1 of the indices");
-  expect_user_error([] { infer("gather_nd", {{DType::F32, {2}}, {DType::I64, {2, 2}}}, {{"batch_dims", int64_t{0}}}); }, "do not fit");
-  expect_user_error([] { infer("scatter_elements", {{DType::F32, {2}}, {DType::I64, {2}}, {DType::F32, {3}}}, scatter(0, "add")); },
-                    "the updates must have the shape [2], found f32[3]");
-  expect_user_error([] { infer("scatter_elements", {{DType::F32, {2}}, {DType::I64, {2}}, {DType::F16, {2}}}, scatter(0, "add")); },
-                    "must have the element type");
-  expect_user_error([] { infer("scatter_elements", {{DType::F32, {2}}, {DType::I64, {2}}, {DType::F32, {2}}}, scatter(0, "sum")); },
-                    "found \"sum\"");
+  expect_user_error(
+      [] {
+        infer("gather_elements", {{DType::F32, {2, 3}}, {DType::I64, {2}}}, axis(0));
+      },
+      "must have the rank");
+  expect_user_error(
+      [] {
+        infer("gather_elements", {{DType::F32, {2, 3}}, {DType::I64, {2, 4}}}, axis(0));
+      },
+      "dimension 1 of the indices");
+  expect_user_error(
+      [] {
+        infer("gather_nd", {{DType::F32, {2}}, {DType::I64, {2, 2}}}, {{"batch_dims", int64_t{0}}});
+      },
+      "do not fit");
+  expect_user_error(
+      [] {
+        infer("scatter_elements", {{DType::F32, {2}}, {DType::I64, {2}}, {DType::F32, {3}}}, scatter(0, "add"));
+      },
+      "the updates must have the shape [2], found f32[3]");
+  expect_user_error(
+      [] {
+        infer("scatter_elements", {{DType::F32, {2}}, {DType::I64, {2}}, {DType::F16, {2}}}, scatter(0, "add"));
+      },
+      "must have the element type");
+  expect_user_error(
+      [] {
+        infer("scatter_elements", {{DType::F32, {2}}, {DType::I64, {2}}, {DType::F32, {2}}}, scatter(0, "sum"));
+      },
+      "found \"sum\"");
 }
 
 TEST(Gather, Elements) {
@@ -69,15 +105,23 @@ TEST(Scatter, InIndexOrder) {
   expect_values(run("scatter_elements", {x, index, updates}, scatter(0, "min")), {1, 2, 3});
   expect_values(x, {1, 2, 3});
   expect_values(run("scatter_elements", {x, index, floats({kNan, 20, 30})}, scatter(0, "max")), {1, kNan, 30});
-  expect_ints(run("scatter_elements", {ints(DType::I8, {100}), ints(DType::I64, {0}), ints(DType::I8, {100})}, scatter(0, "add")), {-56});
-  const Tensor columns = run("scatter_elements", {matrix(), Tensor::of(DType::I64, {1, 2}, {1, 0}), Tensor::of(DType::F32, {1, 2}, {-1, -2})}, scatter(0, "none"));
+  expect_ints(run("scatter_elements", {ints(DType::I8, {100}), ints(DType::I64, {0}), ints(DType::I8, {100})},
+                  scatter(0, "add")),
+              {-56});
+  const Tensor columns = run(
+      "scatter_elements", {matrix(), Tensor::of(DType::I64, {1, 2}, {1, 0}), Tensor::of(DType::F32, {1, 2}, {-1, -2})},
+      scatter(0, "none"));
   expect_values(columns, {1, -2, 3, -1, 5, 6});
 }
 
 TEST(Scatter, Tuples) {
-  const Tensor rows = run("scatter_nd", {matrix(), Tensor::of(DType::I64, {1, 1}, {-1}), Tensor::of(DType::F32, {1, 3}, {7, 8, 9})}, {{"reduction", "none"}});
+  const Tensor rows =
+      run("scatter_nd", {matrix(), Tensor::of(DType::I64, {1, 1}, {-1}), Tensor::of(DType::F32, {1, 3}, {7, 8, 9})},
+          {{"reduction", "none"}});
   expect_values(rows, {1, 2, 3, 7, 8, 9});
-  const Tensor points = run("scatter_nd", {spread(matrix()), Tensor::of(DType::I64, {2, 2}, {0, 1, 0, 1}), spread(floats({5, 5}))}, {{"reduction", "add"}});
+  const Tensor points =
+      run("scatter_nd", {spread(matrix()), Tensor::of(DType::I64, {2, 2}, {0, 1, 0, 1}), spread(floats({5, 5}))},
+          {{"reduction", "add"}});
   expect_values(points, {1, 12, 3, 4, 5, 6});
 }
 
@@ -91,9 +135,16 @@ TEST(OneHot, MatchesItsDecomposition) {
       expect_close(run_decomposition("one_hot", {index, values}, attrs)[0], hot, 0);
     }
   }
-  expect_values(run("one_hot", {ints(DType::I64, {1, -1, 7}), values}, {{"depth", Shape{2}}, {"axis", int64_t{-1}}}), {-1, 5, -1, 5, -1, -1});
-  EXPECT_EQ(run("one_hot", {Tensor(DType::I64, {3}), values}, {{"depth", Shape{0}}, {"axis", int64_t{0}}}).type_string(), "f32[0,3]");
-  expect_user_error([] { infer("one_hot", {{DType::I64, {3}}, {DType::F32, {3}}}, {{"depth", Shape{2}}, {"axis", int64_t{0}}}); }, "the pair (off, on)");
+  expect_values(run("one_hot", {ints(DType::I64, {1, -1, 7}), values}, {{"depth", Shape{2}}, {"axis", int64_t{-1}}}),
+                {-1, 5, -1, 5, -1, -1});
+  EXPECT_EQ(
+      run("one_hot", {Tensor(DType::I64, {3}), values}, {{"depth", Shape{0}}, {"axis", int64_t{0}}}).type_string(),
+      "f32[0,3]");
+  expect_user_error(
+      [] {
+        infer("one_hot", {{DType::I64, {3}}, {DType::F32, {3}}}, {{"depth", Shape{2}}, {"axis", int64_t{0}}});
+      },
+      "the pair (off, on)");
 }
 
 TEST(Trilu, MatchesItsDecomposition) {
@@ -109,8 +160,14 @@ TEST(Trilu, MatchesItsDecomposition) {
   const Tensor square = Tensor::of(DType::I32, {2, 2}, {1, 2, 3, 4});
   expect_ints(run("trilu", {square}, {{"upper", int64_t{1}}}), {1, 2, 0, 4});
   expect_ints(run("trilu", {square}, {{"upper", int64_t{0}}}), {1, 0, 3, 4});
-  expect_ints(run("trilu", {square, Tensor::of_ints(DType::I64, {}, std::vector<int64_t>{INT64_MAX})}, {{"upper", int64_t{1}}}), {0, 0, 0, 0});
-  expect_user_error([] { infer("trilu", {{DType::F32, {3}}}, {{"upper", int64_t{1}}}); }, "a matrix has two dimensions");
+  expect_ints(
+      run("trilu", {square, Tensor::of_ints(DType::I64, {}, std::vector<int64_t>{INT64_MAX})}, {{"upper", int64_t{1}}}),
+      {0, 0, 0, 0});
+  expect_user_error(
+      [] {
+        infer("trilu", {{DType::F32, {3}}}, {{"upper", int64_t{1}}});
+      },
+      "a matrix has two dimensions");
 }
 
 }  // namespace

@@ -29,8 +29,8 @@ inline Tensor run(std::string_view op, const std::vector<Tensor>& inputs, const 
   return run_all(op, inputs, attrs)[0];
 }
 
-inline std::vector<TensorType> infer(std::string_view op, const std::vector<TensorType>& inputs, const Attrs& attrs = {},
-                                     int64_t outputs = 1) {
+inline std::vector<TensorType> infer(std::string_view op, const std::vector<TensorType>& inputs,
+                                     const Attrs& attrs = {}, int64_t outputs = 1) {
   return infer_types(standard_ops().at(op), inputs, std::vector<char>(inputs.size(), 1), attrs, outputs);
 }
 
@@ -64,7 +64,8 @@ inline void expect_values(const Tensor& tensor, const std::vector<double>& value
 }
 inline void expect_ints(const Tensor& tensor, const std::vector<int64_t>& values) {
   ASSERT_EQ(tensor.count(), static_cast<int64_t>(values.size())) << tensor.type_string();
-  for (int64_t i = 0; i < tensor.count(); ++i) EXPECT_EQ(tensor.int_at(i), values[static_cast<size_t>(i)]) << "element " << i;
+  for (int64_t i = 0; i < tensor.count(); ++i)
+    EXPECT_EQ(tensor.int_at(i), values[static_cast<size_t>(i)]) << "element " << i;
 }
 
 // Equal up to `relative` of the larger magnitude (at least 1); NaN and infinities in the same places.
@@ -113,7 +114,7 @@ inline Tensor random_tensor(DType dtype, const Dims& dims, std::mt19937_64& rand
 inline Tensor spread(const Tensor& tensor) {
   Dims dims = tensor.dims(), strides = dims;
   int64_t stride = 2;
-  for (size_t i = 0; i < dims.size(); ++i) {      // column-major, doubled
+  for (size_t i = 0; i < dims.size(); ++i) {  // column-major, doubled
     strides[i] = stride;
     stride *= dims[i] + 1;
   }
@@ -144,7 +145,8 @@ class EagerBuilder final : public OpBuilder {
     std::vector<Tensor> tensors;
     for (const Val input : inputs) tensors.push_back(input.valid() ? tensor(input) : Tensor());
     std::vector<Val> results;
-    for (Tensor& result : run_reference(table_.at(op), tensors, concrete(attrs, {}), outputs)) results.push_back(add(std::move(result)));
+    for (Tensor& result : run_reference(table_.at(op), tensors, concrete(attrs, {}), outputs))
+      results.push_back(add(std::move(result)));
     return results;
   }
   TensorType type(Val value) const override {
@@ -156,8 +158,8 @@ class EagerBuilder final : public OpBuilder {
   std::vector<Tensor> values_;
 };
 
-inline std::vector<Tensor> run_decomposition(std::string_view op, const std::vector<Tensor>& inputs, const Attrs& attrs = {},
-                                             int64_t outputs = 1) {
+inline std::vector<Tensor> run_decomposition(std::string_view op, const std::vector<Tensor>& inputs,
+                                             const Attrs& attrs = {}, int64_t outputs = 1) {
   const OpRecord& record = standard_ops().at(op);
   EagerBuilder builder(standard_ops());
   std::vector<Val> values;
@@ -170,7 +172,8 @@ inline std::vector<Tensor> run_decomposition(std::string_view op, const std::vec
   }
   const std::vector<TensorType> result_types = infer_types(record, types, present, attrs, outputs);
   std::vector<Tensor> results;
-  for (const Val value : record.decompose(builder, {.inputs = values, .attrs = attrs, .output_count = outputs, .outputs = result_types})) {
+  for (const Val value : record.decompose(
+           builder, {.inputs = values, .attrs = attrs, .output_count = outputs, .outputs = result_types})) {
     results.push_back(builder.tensor(value));
   }
   return results;

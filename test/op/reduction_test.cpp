@@ -124,7 +124,8 @@ TEST(Reduction, CompositeValues) {
   expect_values(run("reduce_l2", {x}, over({0})), {5});
   expect_values(run("reduce_sum_square", {x}, over({0})), {25});
   expect_values(run("reduce_log_sum", {floats({3, 4})}, over({0})), {static_cast<float>(std::log(7.0))});
-  expect_values(run("reduce_log_sum_exp", {floats({1000, 1000})}, over({0})), {static_cast<float>(1000 + std::log(2.0))});
+  expect_values(run("reduce_log_sum_exp", {floats({1000, 1000})}, over({0})),
+                {static_cast<float>(1000 + std::log(2.0))});
   expect_values(run("reduce_log_sum_exp", {floats({-kInf, -kInf})}, over({0})), {-kInf});
   expect_values(run("reduce_log_sum_exp", {floats({kInf, 0})}, over({0})), {kInf});
   expect_values(run("reduce_log_sum_exp", {floats({kNan, 0})}, over({0})), {kNan});
@@ -137,20 +138,25 @@ TEST(Reduction, CompositeValues) {
 TEST(Reduction, DecompositionsAgreeWithReferences) {
   constexpr uint64_t kSeed = 77;
   std::mt19937_64 random(kSeed);
-  for (const char* op : {"reduce_mean", "reduce_variance", "reduce_l1", "reduce_l2", "reduce_sum_square", "reduce_log_sum", "reduce_log_sum_exp"}) {
+  for (const char* op : {"reduce_mean", "reduce_variance", "reduce_l1", "reduce_l2", "reduce_sum_square",
+                         "reduce_log_sum", "reduce_log_sum_exp"}) {
     for (const DType dtype : {DType::F16, DType::BF16, DType::F32, DType::F64, DType::I32, DType::U8}) {
       const bool variance = std::string_view(op) == "reduce_variance";
       if (variance && !is_float(dtype)) continue;
       for (const Dims& dims : {Dims{3, 4, 5}, Dims{2, 1, 6}, Dims{3, 0, 2}}) {
         for (const std::vector<int64_t>& axes : {std::vector<int64_t>{1}, {0, 2}, {0, 1, 2}}) {
           for (const bool keepdims : {false, true}) {
-            SCOPED_TRACE(std::string(op) + " " + std::string(dtype_name(dtype)) + " axes " + to_string(AttrValue(axes)));
+            SCOPED_TRACE(std::string(op) + " " + std::string(dtype_name(dtype)) + " axes " +
+                         to_string(AttrValue(axes)));
             Tensor x = random_tensor(dtype, dims, random);
             if (std::string_view(op) == "reduce_log_sum") x = run("abs", {x});
-            if (is_int(dtype)) x = run("clamp", {x, run("cast", {floats({1})}, {{"to", dtype}}), run("cast", {floats({9})}, {{"to", dtype}})});
+            if (is_int(dtype))
+              x = run("clamp",
+                      {x, run("cast", {floats({1})}, {{"to", dtype}}), run("cast", {floats({9})}, {{"to", dtype}})});
             Attrs attrs = over(axes, keepdims);
             if (variance) attrs.set("correction", 1.0);
-            const double unit = dtype == DType::BF16 ? 0x1p-7 : (dtype == DType::F16 ? 0x1p-10 : (dtype == DType::F32 ? 1e-5 : 1e-12));
+            const double unit =
+                dtype == DType::BF16 ? 0x1p-7 : (dtype == DType::F16 ? 0x1p-10 : (dtype == DType::F32 ? 1e-5 : 1e-12));
             // Integers may truncate to either side of an integer that f64 meets within rounding.
             expect_close(run_decomposition(op, {x}, attrs)[0], run(op, {x}, attrs), is_int(dtype) ? 1 : unit);
           }

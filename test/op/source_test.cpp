@@ -13,18 +13,25 @@ TEST(Source, Constant) {
 // R12, R45
 TEST(Source, Iota) {
   const Tensor index = run("iota", {}, {{"shape", Shape{4}}, {"axis", int64_t{0}}, {"dtype", DType::I64}});
-  expect_ints(run("mul", {index, Tensor::of_ints(DType::I64, {}, std::vector<int64_t>{1000000000})}), {0, 1000000000, 2000000000, 3000000000});
-  expect_ints(run("iota", {}, {{"shape", Shape{2, 3}}, {"axis", int64_t{0}}, {"dtype", DType::I8}}), {0, 0, 0, 1, 1, 1});
-  expect_values(run("iota", {}, {{"shape", Shape{2, 3}}, {"axis", int64_t{-1}}, {"dtype", DType::F32}}), {0, 1, 2, 0, 1, 2});
+  expect_ints(run("mul", {index, Tensor::of_ints(DType::I64, {}, std::vector<int64_t>{1000000000})}),
+              {0, 1000000000, 2000000000, 3000000000});
+  expect_ints(run("iota", {}, {{"shape", Shape{2, 3}}, {"axis", int64_t{0}}, {"dtype", DType::I8}}),
+              {0, 0, 0, 1, 1, 1});
+  expect_values(run("iota", {}, {{"shape", Shape{2, 3}}, {"axis", int64_t{-1}}, {"dtype", DType::F32}}),
+                {0, 1, 2, 0, 1, 2});
   EXPECT_EQ(run("iota", {}, {{"shape", Shape{0, 3}}, {"axis", int64_t{0}}, {"dtype", DType::I8}}).count(), 0);
-  expect_user_error([] { run("iota", {}, {{"shape", Shape{}}, {"axis", int64_t{0}}, {"dtype", DType::I8}}); }, "no axis to count along");
+  expect_user_error(
+      [] {
+        run("iota", {}, {{"shape", Shape{}}, {"axis", int64_t{0}}, {"dtype", DType::I8}});
+      },
+      "no axis to count along");
 }
 
 // R19
 TEST(Source, IndexArithmeticFloors) {
   const Tensor steps = run("iota", {}, {{"shape", Shape{11}}, {"axis", int64_t{0}}, {"dtype", DType::I64}});
   const auto number = [](int64_t value) { return Tensor::of_ints(DType::I64, {}, std::vector<int64_t>{value}); };
-  const Tensor i = run("sub", {steps, number(5)});        // -5..5
+  const Tensor i = run("sub", {steps, number(5)});  // -5..5
   expect_ints(run("floor_mod", {run("add", {i, number(3)}), number(4)}), {2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0});
   expect_ints(run("floor_div", {run("sub", {i, number(3)}), number(2)}), {-4, -4, -3, -3, -2, -2, -1, -1, 0, 0, 1});
 }
@@ -32,10 +39,15 @@ TEST(Source, IndexArithmeticFloors) {
 TEST(Source, SizesAsValues) {
   const Attrs attrs = {{"values", Shape{sym::Expr::symbol("n") * 2, 7}}, {"dtype", DType::I64}};
   expect_ints(run("sym_value", {}, concrete(attrs, {{"n", 5}})), {10, 7});
-  const Tensor scalar = run("sym_value", {}, {{"values", std::vector<int64_t>{3}}, {"dtype", DType::F32}, {"scalar", int64_t{1}}});
+  const Tensor scalar =
+      run("sym_value", {}, {{"values", std::vector<int64_t>{3}}, {"dtype", DType::F32}, {"scalar", int64_t{1}}});
   EXPECT_EQ(scalar.type_string(), "f32[]");
   EXPECT_EQ(scalar.at(0), 3);
-  expect_user_error([&] { infer("sym_value", {}, {{"values", Shape{1, 2}}, {"dtype", DType::I64}, {"scalar", int64_t{1}}}); }, "found 2");
+  expect_user_error(
+      [&] {
+        infer("sym_value", {}, {{"values", Shape{1, 2}}, {"dtype", DType::I64}, {"scalar", int64_t{1}}});
+      },
+      "found 2");
 }
 
 TEST(Source, BindSymbols) {
@@ -87,7 +99,8 @@ TEST(Philox, TextIsTheCode) {
 }
 
 Attrs random_attrs(const char* first, double a, const char* second, double b, DType dtype, int64_t count) {
-  return {{"shape", Shape{count}}, {"dtype", dtype}, {"seed", int64_t{7}}, {"offset", int64_t{100}}, {first, a}, {second, b}};
+  return {{"shape", Shape{count}},  {"dtype", dtype}, {"seed", int64_t{7}},
+          {"offset", int64_t{100}}, {first, a},       {second, b}};
 }
 
 TEST(Random, UniformIsUniform) {
@@ -124,7 +137,8 @@ TEST(Random, ValuesDoNotDependOnTheShape) {
   for (int64_t i = 0; i < 10; ++i) EXPECT_EQ(a.at(i), b.at(i));
   const Tensor half = run("random_normal", {}, random_attrs("mean", 0, "scale", 1, DType::F16, 10));
   for (int64_t i = 0; i < 10; ++i) EXPECT_EQ(half.at(i), f16_to_f32(f64_to_f16(a.at(i))));
-  EXPECT_EQ(run("random_uniform", {}, random_attrs("low", 0, "high", 1, DType::F64, 8)).at(3), philox::philox_uniform64(7, 100, 3));
+  EXPECT_EQ(run("random_uniform", {}, random_attrs("low", 0, "high", 1, DType::F64, 8)).at(3),
+            philox::philox_uniform64(7, 100, 3));
 }
 
 }  // namespace

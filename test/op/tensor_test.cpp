@@ -86,7 +86,8 @@ TEST(Tensor, CastsAreDocumented) {
   const Tensor x = Tensor::of(DType::F64, {8}, {kNan, kInf, -kInf, 3e9, -1.5, 300, -1, 0.5});
   const auto expect = [&](DType to, std::array<int64_t, 8> values) {
     const Tensor y = x.cast(to);
-    for (int64_t i = 0; i < 8; ++i) EXPECT_EQ(y.int_at(i), values[static_cast<size_t>(i)]) << dtype_name(to) << " " << i;
+    for (int64_t i = 0; i < 8; ++i)
+      EXPECT_EQ(y.int_at(i), values[static_cast<size_t>(i)]) << dtype_name(to) << " " << i;
   };
   expect(DType::I32, {0, INT32_MAX, INT32_MIN, INT32_MAX, -1, 300, -1, 0});
   expect(DType::U8, {0, 255, 0, 255, 0, 255, 0, 0});

@@ -56,8 +56,12 @@ TEST(Type, BroadcastingAgainDoesNotGrow) {
 TEST(Type, BroadcastShapes) {
   EXPECT_EQ(broadcast_shapes({a, 1}, {3}), (Shape{a, 3}));
   EXPECT_EQ(broadcast_shapes({}, {a, b}), (Shape{a, b}));
-  EXPECT_EQ(broadcast_shapes({1, 0}, {0, 1}), (Shape{0, 0}));       // R42
-  expect_user_error([] { broadcast_shapes({2, 3}, {2, 1, 4}); }, "dimension 1 from the end is 3 in one and 4 in the other");
+  EXPECT_EQ(broadcast_shapes({1, 0}, {0, 1}), (Shape{0, 0}));  // R42
+  expect_user_error(
+      [] {
+        broadcast_shapes({2, 3}, {2, 1, 4});
+      },
+      "dimension 1 from the end is 3 in one and 4 in the other");
 }
 
 }  // namespace

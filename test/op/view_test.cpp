@@ -98,7 +98,8 @@ TEST_F(ViewMaps, Reshape) {
         if (below(4) == 0) result.push_back(1);
       }
     }
-    for (size_t i = result.size(); i > 1; --i) std::swap(result[i - 1], result[static_cast<size_t>(below(static_cast<int64_t>(i)))]);
+    for (size_t i = result.size(); i > 1; --i)
+      std::swap(result[i - 1], result[static_cast<size_t>(below(static_cast<int64_t>(i)))]);
     return result;
   };
   for (int round = 0; round < 60; ++round) {
@@ -116,7 +117,8 @@ TEST_F(ViewMaps, TransposeExpandSliceTile) {
     const Tensor x = tensor(d);
     std::vector<int64_t> perm(d.size()), steps, starts, sizes, repeats, expanded;
     for (size_t i = 0; i < d.size(); ++i) perm[i] = static_cast<int64_t>(i);
-    for (size_t i = d.size(); i > 1; --i) std::swap(perm[i - 1], perm[static_cast<size_t>(below(static_cast<int64_t>(i)))]);
+    for (size_t i = d.size(); i > 1; --i)
+      std::swap(perm[i - 1], perm[static_cast<size_t>(below(static_cast<int64_t>(i)))]);
     check("transpose", {x}, {{"perm", perm}});
     for (const int64_t size : d) {
       const int64_t step = below(2) == 0 ? 1 + below(2) : -1 - below(2);
@@ -143,7 +145,7 @@ TEST_F(ViewMaps, Concat) {
     const int64_t axis = below(static_cast<int64_t>(d.size()));
     std::vector<Tensor> pieces;
     for (int64_t i = 1 + below(4); i > 0; --i) {
-      d[static_cast<size_t>(axis)] = below(4);          // R44: also empty pieces
+      d[static_cast<size_t>(axis)] = below(4);  // R44: also empty pieces
       pieces.push_back(tensor(d));
     }
     check("concat", pieces, {{"axis", below(2) == 0 ? axis : axis - static_cast<int64_t>(d.size())}});
@@ -176,10 +178,14 @@ TEST(View, PadValues) {
   expect_values(pad("reflect"), {3, 2, 1, 2, 3, 2, 1, 2, 3});
   expect_values(pad("wrap"), {2, 3, 1, 2, 3, 1, 2, 3, 1});
   // R44: to and from empty.
-  expect_values(run("pad", {Tensor(DType::F32, {0})}, {{"low", Shape{1}}, {"high", Shape{1}}, {"mode", "constant"}}), {0, 0});
+  expect_values(run("pad", {Tensor(DType::F32, {0})}, {{"low", Shape{1}}, {"high", Shape{1}}, {"mode", "constant"}}),
+                {0, 0});
   EXPECT_EQ(run("pad", {floats({1, 2})}, {{"low", Shape{-1}}, {"high", Shape{-1}}, {"mode", "edge"}}).count(), 0);
-  expect_user_error([] { run("pad", {Tensor(DType::F32, {0})}, {{"low", Shape{1}}, {"high", Shape{0}}, {"mode", "edge"}}); },
-                    "is empty and has no element to repeat");
+  expect_user_error(
+      [] {
+        run("pad", {Tensor(DType::F32, {0})}, {{"low", Shape{1}}, {"high", Shape{0}}, {"mode", "edge"}});
+      },
+      "is empty and has no element to repeat");
 }
 
 TEST(View, ReshapeOfProvablyEqualRunsNeedsNoDivision) {
@@ -189,11 +195,14 @@ TEST(View, ReshapeOfProvablyEqualRunsNeedsNoDivision) {
     const Attrs attrs = {{"shape", to}};
     const Shape index = symbolic("i", to.size());
     const std::vector<TensorType> inputs = {input};
-    return to_string(standard_ops().at("reshape").index_map({.inputs = inputs, .output = output, .attrs = attrs}, index)[0].indices);
+    return to_string(
+        standard_ops().at("reshape").index_map({.inputs = inputs, .output = output, .attrs = attrs}, index)[0].indices);
   };
   EXPECT_EQ(indices({a, 1, b}, {1, a, b, 1}), "[i1, 0, i2]");
-  EXPECT_EQ(indices({a, 6, b}, {a, 2, 3, b}), to_string(Shape{Expr::symbol("i0"), Expr::symbol("i1") * 3 + Expr::symbol("i2"), Expr::symbol("i3")}));
-  EXPECT_EQ(indices({a, b, c}, {a * b, c}), to_string(Shape{sym::floor_div(Expr::symbol("i0"), b), sym::mod(Expr::symbol("i0"), b), Expr::symbol("i1")}));
+  EXPECT_EQ(indices({a, 6, b}, {a, 2, 3, b}),
+            to_string(Shape{Expr::symbol("i0"), Expr::symbol("i1") * 3 + Expr::symbol("i2"), Expr::symbol("i3")}));
+  EXPECT_EQ(indices({a, b, c}, {a * b, c}), to_string(Shape{sym::floor_div(Expr::symbol("i0"), b),
+                                                            sym::mod(Expr::symbol("i0"), b), Expr::symbol("i1")}));
   // The middle is not provably equal, both ends are.
   const Expr d = Expr::symbol("d"), e = Expr::symbol("e");
   const std::string middle = indices({a, b, c, e}, {a, d, e});
@@ -203,21 +212,52 @@ TEST(View, ReshapeOfProvablyEqualRunsNeedsNoDivision) {
 
 TEST(View, Errors) {
   const TensorType x{DType::F32, {2, 3}};
-  expect_user_error([&] { infer("reshape", {x}, {{"shape", Shape{4, 2}}}); }, "reshape: f32[2, 3] has 6 elements, the shape [4, 2] has 8");
+  expect_user_error(
+      [&] {
+        infer("reshape", {x}, {{"shape", Shape{4, 2}}});
+      },
+      "reshape: f32[2, 3] has 6 elements, the shape [4, 2] has 8");
   expect_user_error([&] { infer("reshape", {x}, {{"shape", Shape{-1, 6}}}); }, "negative size");
-  expect_user_error([&] { infer("transpose", {x}, {{"perm", std::vector<int64_t>{0, 0}}}); }, "is no permutation of 0..1");
-  expect_user_error([&] { infer("expand", {x}, {{"shape", Shape{4, 3}}}); }, "expand: f32[2, 3] does not expand to [4, 3]");
+  expect_user_error(
+      [&] {
+        infer("transpose", {x}, {{"perm", std::vector<int64_t>{0, 0}}});
+      },
+      "is no permutation of 0..1");
+  expect_user_error(
+      [&] {
+        infer("expand", {x}, {{"shape", Shape{4, 3}}});
+      },
+      "expand: f32[2, 3] does not expand to [4, 3]");
   expect_user_error([&] { infer("expand", {x}, {{"shape", Shape{3}}}); }, "does not expand");
   const std::vector<int64_t> ones = {1, 1};
-  expect_user_error([&] { infer("slice", {x}, {{"starts", Shape{0, 1}}, {"sizes", Shape{2, 3}}, {"steps", ones}}); },
-                    "dimension 1 of f32[2, 3]: 3 elements from 1 by 1 are not all inside");
-  expect_user_error([&] { infer("slice", {x}, {{"starts", Shape{0}}, {"sizes", Shape{2, 3}}, {"steps", ones}}); }, "'starts' has 1 entries");
+  expect_user_error(
+      [&] {
+        infer("slice", {x}, {{"starts", Shape{0, 1}}, {"sizes", Shape{2, 3}}, {"steps", ones}});
+      },
+      "dimension 1 of f32[2, 3]: 3 elements from 1 by 1 are not all inside");
+  expect_user_error(
+      [&] {
+        infer("slice", {x}, {{"starts", Shape{0}}, {"sizes", Shape{2, 3}}, {"steps", ones}});
+      },
+      "'starts' has 1 entries");
   expect_user_error([&] { infer("concat", {x, {DType::F32, {2, 4, 1}}}, {{"axis", int64_t{1}}}); }, "the ranks differ");
   expect_user_error([&] { infer("concat", {x, {DType::F32, {3, 4}}}, {{"axis", int64_t{1}}}); }, "dimension 0 differs");
-  expect_user_error([&] { infer("concat", {x, {DType::F16, {2, 3}}}, {{"axis", int64_t{1}}}); }, "the element types differ");
+  expect_user_error(
+      [&] {
+        infer("concat", {x, {DType::F16, {2, 3}}}, {{"axis", int64_t{1}}});
+      },
+      "the element types differ");
   expect_user_error([&] { infer("concat", {x}, {{"axis", int64_t{2}}}); }, "concat: axis 2 is outside -2..1");
-  expect_user_error([&] { infer("pad", {x}, {{"low", Shape{0, 0}}, {"high", Shape{0, 0}}, {"mode", "mirror"}}); }, "found \"mirror\"");
-  expect_user_error([&] { infer("pad", {x}, {{"low", Shape{-2, 0}}, {"high", Shape{-1, 0}}, {"mode", "edge"}}); }, "cropped by more than it has");
+  expect_user_error(
+      [&] {
+        infer("pad", {x}, {{"low", Shape{0, 0}}, {"high", Shape{0, 0}}, {"mode", "mirror"}});
+      },
+      "found \"mirror\"");
+  expect_user_error(
+      [&] {
+        infer("pad", {x}, {{"low", Shape{-2, 0}}, {"high", Shape{-1, 0}}, {"mode", "edge"}});
+      },
+      "cropped by more than it has");
   expect_user_error([&] { infer("tile", {x}, {{"repeats", Shape{1, -1}}}); }, "repeated -1 times");
 }
 
@@ -225,7 +265,8 @@ TEST(View, SymbolicTypes) {
   const Expr n = Expr::symbol("n"), m = Expr::symbol("m");
   const TensorType x{DType::F32, {n, 3}};
   EXPECT_EQ(infer("concat", {x, {DType::F32, {m, 3}}}, {{"axis", int64_t{0}}})[0].shape[0], n + m);
-  EXPECT_EQ(infer("pad", {x}, {{"low", Shape{1, 0}}, {"high", Shape{m, 0}}, {"mode", "constant"}})[0].shape[0], n + m + 1);
+  EXPECT_EQ(infer("pad", {x}, {{"low", Shape{1, 0}}, {"high", Shape{m, 0}}, {"mode", "constant"}})[0].shape[0],
+            n + m + 1);
   EXPECT_EQ(infer("tile", {x}, {{"repeats", Shape{2, m}}})[0].shape, (Shape{n * 2, m * 3}));
   EXPECT_EQ(infer("reshape", {x}, {{"shape", Shape{n * 3}}})[0].shape, (Shape{n * 3}));
 }
