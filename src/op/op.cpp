@@ -160,6 +160,9 @@ OpTable make_standard_ops() {
   add_contraction_ops(table);
   add_window_ops(table);
   add_normalization_ops(table);
+  add_quantize_ops(table);
+  add_attention_ops(table);
+  add_control_ops(table);
   return table;
 }
 

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "fuseloom/error.h"
-#include "op/eager.h"
+#include "op/decomposition_testing.h"
 #include "sym/evaluator.h"
 
 namespace fuseloom::op {
@@ -14,11 +14,6 @@ Attrs conv_attrs(std::vector<int64_t> strides, std::vector<int64_t> dilations, s
   return {{"strides", strides}, {"dilations", dilations}, {"pads_low", low}, {"pads_high", high}, {"groups", groups}};
 }
 
-std::vector<TensorType> infer(std::string_view op, std::vector<TensorType> inputs, const Attrs& attrs) {
-  const std::vector<char> present(inputs.size(), 1);
-  return infer_types(standard_ops().at(op), inputs, present, attrs);
-}
-
 // c[i, j] = sum a[i, k] b[k, j], written out.
 double product_at(const Tensor& a, const Tensor& b, int64_t i, int64_t j) {
   double sum = 0;
@@ -29,7 +24,7 @@ double product_at(const Tensor& a, const Tensor& b, int64_t i, int64_t j) {
 TEST(Matmul, OddSizesAgreeWithTheDefinition) {
   for (const auto& [m, n, k] : {std::tuple{1, 1, 1}, {3, 17, 5}, {8, 8, 8}, {7, 9, 0}, {0, 3, 2}, {2, 0, 2}, {5, 23, 31}}) {
     const Tensor a = random_tensor(DType::F64, {m, k}, 1), b = random_tensor(DType::F64, {k, n}, 2);
-    const Tensor c = run_op("matmul", {a, b})[0];
+    const Tensor c = run_all("matmul", {a, b})[0];
     ASSERT_EQ(c.dims(), (Dims{m, n}));
     for (int64_t i = 0; i < m; ++i) {
       for (int64_t j = 0; j < n; ++j) EXPECT_NEAR(c.at(i * n + j), product_at(a, b, i, j), 1e-12);
@@ -39,25 +34,25 @@ TEST(Matmul, OddSizesAgreeWithTheDefinition) {
 
 TEST(Matmul, VectorsBatchesAndTransposes) {
   const Tensor v = floats({3}, {1, 2, 3}), m = floats({3, 2}, {1, 2, 3, 4, 5, 6});
-  EXPECT_EQ(values_of(run_op("matmul", {v, m})[0]), (std::vector<double>{22, 28}));
-  EXPECT_EQ(values_of(run_op("matmul", {m, v}, {{"trans_a", int64_t{1}}})[0]), (std::vector<double>{22, 28}));
-  const Tensor dot = run_op("matmul", {v, v})[0];
+  EXPECT_EQ(values_of(run_all("matmul", {v, m})[0]), (std::vector<double>{22, 28}));
+  EXPECT_EQ(values_of(run_all("matmul", {m, v}, {{"trans_a", int64_t{1}}})[0]), (std::vector<double>{22, 28}));
+  const Tensor dot = run_all("matmul", {v, v})[0];
   EXPECT_EQ(dot.rank(), 0);
   EXPECT_EQ(dot.at(0), 14);
   const Tensor a = random_tensor(DType::F32, {2, 1, 3, 4}, 3), b = random_tensor(DType::F32, {5, 4, 6}, 4);
-  const Tensor c = run_op("matmul", {a, b})[0];
+  const Tensor c = run_all("matmul", {a, b})[0];
   EXPECT_EQ(c.dims(), (Dims{2, 5, 3, 6}));
-  const Tensor bt = run_op("transpose", {b}, {{"perm", std::vector<int64_t>{0, 2, 1}}})[0];
-  const Tensor at = run_op("transpose", {a}, {{"perm", std::vector<int64_t>{0, 1, 3, 2}}})[0];
-  expect_near(run_op("matmul", {at, bt}, {{"trans_a", int64_t{1}}, {"trans_b", int64_t{1}}})[0], c, 0);
+  const Tensor bt = run_all("transpose", {b}, {{"perm", std::vector<int64_t>{0, 2, 1}}})[0];
+  const Tensor at = run_all("transpose", {a}, {{"perm", std::vector<int64_t>{0, 1, 3, 2}}})[0];
+  expect_close(run_all("matmul", {at, bt}, {{"trans_a", int64_t{1}}, {"trans_b", int64_t{1}}})[0], c, 0);
 }
 
 TEST(Matmul, IntegersWrapAndComplexMultiplies) {
   const Tensor a = Tensor::of(DType::I8, {1, 2}, {100, 100}), b = Tensor::of(DType::I8, {2, 1}, {2, 1});
-  EXPECT_EQ(run_op("matmul", {a, b})[0].int_at(0), 44);   // 300 - 256
+  EXPECT_EQ(run_all("matmul", {a, b})[0].int_at(0), 44);   // 300 - 256
   Tensor z(DType::C64, {1, 1});
   z.set_complex(0, 1, 2);
-  const Tensor square = run_op("matmul", {z, z})[0];
+  const Tensor square = run_all("matmul", {z, z})[0];
   EXPECT_EQ(square.at(0), -3);
   EXPECT_EQ(square.imag_at(0), 4);
 }
@@ -96,7 +91,7 @@ TEST(Conv, AgreesWithTheDefinition) {
     const int64_t groups = attrs.integer("groups");
     const Tensor x = random_tensor(DType::F64, {2, 4, 7, 9}, 5), w = random_tensor(DType::F64, {8, 4 / groups, 3, 2}, 6);
     const Tensor bias = random_tensor(DType::F64, {8}, 7);
-    const Tensor y = run_op("conv", {x, w, bias}, attrs)[0];
+    const Tensor y = run_all("conv", {x, w, bias}, attrs)[0];
     int64_t e = 0;
     for (int64_t n = 0; n < 2; ++n) {
       for (int64_t o = 0; o < 8; ++o) {
@@ -130,11 +125,11 @@ TEST(ConvTranspose, IsTheAdjointOfConv) {
   for (const int64_t groups : {1, 2}) {
     Attrs attrs = conv_attrs({2, 3}, {1, 2}, {1, 0}, {0, 2}, groups);
     const Tensor x = random_tensor(DType::F64, {2, 4, 8, 10}, 8), w = random_tensor(DType::F64, {6, 4 / groups, 3, 2}, 9);
-    const Tensor cx = run_op("conv", {x, w}, attrs)[0];
+    const Tensor cx = run_all("conv", {x, w}, attrs)[0];
     const Tensor y = random_tensor(DType::F64, cx.dims(), 10);
     // The input rows and columns that no window reaches come back through output_padding.
     attrs.set("output_padding", std::vector<int64_t>{(8 + 1 - 3) % 2, (10 + 2 - 3) % 3});
-    const Tensor ty = run_op("conv_transpose", {y, w}, attrs)[0];
+    const Tensor ty = run_all("conv_transpose", {y, w}, attrs)[0];
     ASSERT_EQ(ty.dims(), x.dims());
     double left = 0, right = 0;
     for (int64_t i = 0; i < cx.count(); ++i) left += cx.at(i) * y.at(i);
@@ -148,7 +143,7 @@ TEST(ConvTranspose, NegativePadsExtend) {
   Attrs attrs = conv_attrs({3, 2}, {1, 1}, {0, 0}, {-1, -1});
   attrs.set("output_padding", std::vector<int64_t>{0, 0});
   const Tensor x = floats({1, 1, 3, 3}, {0, 1, 2, 3, 4, 5, 6, 7, 8}), w = Tensor::of(DType::F32, {1, 1, 3, 3}, std::vector<double>(9, 1));
-  const Tensor y = run_op("conv_transpose", {x, w}, attrs)[0];
+  const Tensor y = run_all("conv_transpose", {x, w}, attrs)[0];
   ASSERT_EQ(y.dims(), (Dims{1, 1, 10, 8}));
   EXPECT_EQ((std::vector<double>{y.at(0), y.at(2), y.at(4), y.at(6), y.at(7)}), (std::vector<double>{0, 1, 3, 2, 0}));
   for (int64_t j = 0; j < 8; ++j) EXPECT_EQ(y.at(72 + j), 0);
@@ -159,7 +154,7 @@ TEST(IntegerProducts, TakeZeroPointsOff) {
   const Tensor a = Tensor::of(DType::U8, {4, 3}, {11, 7, 3, 10, 6, 2, 9, 5, 1, 8, 4, 0});
   const Tensor b = Tensor::of(DType::U8, {3, 2}, {1, 4, 2, 5, 3, 6});
   const std::vector<Tensor> inputs = {a, b, Tensor::of(DType::U8, {1}, {12}), Tensor::of(DType::U8, {1}, {0})};
-  EXPECT_EQ(values_of(run_op("matmul_integer", inputs)[0]),
+  EXPECT_EQ(values_of(run_all("matmul_integer", inputs)[0]),
             (std::vector<double>{-38, -83, -44, -98, -50, -113, -56, -128}));
   expect_decomposition("matmul_integer", inputs);
   expect_decomposition("matmul_integer", {a, b});

@@ -3,19 +3,18 @@
 #include <limits>
 
 #include "fuseloom/error.h"
-#include "op/eager.h"
+#include "op/decomposition_testing.h"
 
 namespace fuseloom::op {
 namespace {
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
 const std::vector<DType> kFloats = {DType::F16, DType::BF16, DType::F32, DType::F64};
 
 TEST(Softmax, SpecialRows) {
   for (const char* how : {"whole", "decomposed"}) {
     const auto softmax = [&](const Tensor& x) {
       const Attrs attrs = {{"axis", int64_t{-1}}};
-      return std::string(how) == "whole" ? run_op("softmax", {x}, attrs)[0] : run_decomposed("softmax", {x}, attrs)[0];
+      return std::string(how) == "whole" ? run_all("softmax", {x}, attrs)[0] : run_decomposition("softmax", {x}, attrs)[0];
     };
     const Tensor all = softmax(floats({2}, {-kInf, -kInf}));
     EXPECT_TRUE(std::isnan(all.at(0)) && std::isnan(all.at(1)));
@@ -25,8 +24,8 @@ TEST(Softmax, SpecialRows) {
     EXPECT_EQ(one.at(2), 0);
     EXPECT_EQ(softmax(Tensor(DType::F32, {3, 0})).dims(), (Dims{3, 0}));
     EXPECT_EQ(softmax(Tensor::scalar(DType::F32, 7)).at(0), 1);
-    expect_near(softmax(floats({1, 3}, {-1, 0, 1})), floats({1, 3}, {0.09003058, 0.24472848, 0.66524094}), 1e-6);
-    expect_near(softmax(floats({2, 2}, {0, 1, 10000, 10001})), floats({2, 2}, {0.26894143, 0.7310586, 0.26894143, 0.7310586}), 1e-6);
+    expect_close(softmax(floats({1, 3}, {-1, 0, 1})), floats({1, 3}, {0.09003058, 0.24472848, 0.66524094}), 1e-6);
+    expect_close(softmax(floats({2, 2}, {0, 1, 10000, 10001})), floats({2, 2}, {0.26894143, 0.7310586, 0.26894143, 0.7310586}), 1e-6);
   }
 }
 
@@ -55,7 +54,7 @@ TEST(LayerNorm, DecompositionsAgree) {
 
 TEST(LayerNorm, StatisticsAreWide) {
   const std::vector<Tensor> result =
-      run_op("layer_norm", {Tensor::of(DType::F16, {1, 4}, {1, 2, 3, 6})}, {{"axis", int64_t{1}}, {"epsilon", 0.5}}, 3);
+      run_all("layer_norm", {Tensor::of(DType::F16, {1, 4}, {1, 2, 3, 6})}, {{"axis", int64_t{1}}, {"epsilon", 0.5}}, 3);
   EXPECT_EQ(result[1].type_string(), "f32[1,1]");
   EXPECT_EQ(result[1].at(0), 3);
   EXPECT_EQ(result[2].at(0), 0.5);   // variance 3.5
@@ -64,10 +63,10 @@ TEST(LayerNorm, StatisticsAreWide) {
 
 TEST(LayerNorm, EmptyRows) {
   const std::vector<Tensor> result =
-      run_op("layer_norm", {Tensor(DType::F32, {2, 0})}, {{"axis", int64_t{1}}, {"epsilon", 0.5}}, 3);
+      run_all("layer_norm", {Tensor(DType::F32, {2, 0})}, {{"axis", int64_t{1}}, {"epsilon", 0.5}}, 3);
   EXPECT_EQ(result[0].dims(), (Dims{2, 0}));
   EXPECT_TRUE(std::isnan(result[1].at(1)));
-  EXPECT_THROW(run_op("layer_norm", {Tensor(DType::F32, {2, 3}), Tensor(DType::F32, {2})}, {{"axis", int64_t{1}}, {"epsilon", 0.5}}),
+  EXPECT_THROW(run_all("layer_norm", {Tensor(DType::F32, {2, 3}), Tensor(DType::F32, {2})}, {{"axis", int64_t{1}}, {"epsilon", 0.5}}),
                UserError);
 }
 
@@ -91,7 +90,7 @@ TEST(ChannelNorms, DecompositionsAgree) {
 }
 
 TEST(BatchNorm, ByHand) {
-  const Tensor y = run_op("batch_norm", {floats({1, 2, 2}, {1, 2, 3, 4}), floats({2}, {1, 2}), floats({2}, {0, 1}), floats({2}, {1, 3}),
+  const Tensor y = run_all("batch_norm", {floats({1, 2, 2}, {1, 2, 3, 4}), floats({2}, {1, 2}), floats({2}, {0, 1}), floats({2}, {1, 3}),
                                          floats({2}, {4, 1})},
                           {{"epsilon", 0.0}})[0];
   EXPECT_EQ(values_of(y), (std::vector<double>{0, 0.5, 1, 3}));
@@ -102,10 +101,10 @@ TEST(LpNorm, ZeroVectorsStayZero) {
     for (const DType dtype : kFloats) {
       expect_decomposition("lp_norm", {random_tensor(dtype, {3, 4}, 10)}, {{"axis", int64_t{0}}, {"p", p}});
     }
-    const Tensor zero = run_decomposed("lp_norm", {Tensor(DType::F32, {2, 2})}, {{"axis", int64_t{1}}, {"p", p}})[0];
+    const Tensor zero = run_decomposition("lp_norm", {Tensor(DType::F32, {2, 2})}, {{"axis", int64_t{1}}, {"p", p}})[0];
     EXPECT_EQ(values_of(zero), (std::vector<double>{0, 0, 0, 0}));
   }
-  EXPECT_EQ(values_of(run_op("lp_norm", {floats({2}, {3, -4})}, {{"axis", int64_t{0}}, {"p", int64_t{2}}})[0]),
+  EXPECT_EQ(values_of(run_all("lp_norm", {floats({2}, {3, -4})}, {{"axis", int64_t{0}}, {"p", int64_t{2}}})[0]),
             values_of(floats({2}, {0.6, -0.8})));
 }
 
