@@ -28,15 +28,15 @@ class BuildError : public InternalError {
 };
 
 enum class Optimization : uint8_t {
-  Quick,  // half the compile time; for code whose vector loops are written out, nearly the same speed (docs/build.md)
-  Full,
+  Quick,  // -O1: as fast as Full where the vector loops are written out, in half the compile time (docs/build.md)
+  Full,   // -O2: for text that leaves loops to the compiler, e.g. a user's own kernels
 };
 
 struct CompileOptions {
   Isa isa = Isa::Native;
   // One per source where sources differ (a library that picks its instruction set at run time); empty: all `isa`.
   std::vector<Isa> source_isas;
-  Optimization optimization = Optimization::Full;
+  Optimization optimization = Optimization::Quick;
   // Multiplications and additions may contract to FMA, divisions become multiplications by reciprocals, the sign of
   // zero is free. NaN and infinity stay, and so does the order of every sum.
   bool fast_math = false;

@@ -67,7 +67,7 @@ TEST_F(CompileServiceTest, KeyKnowsEverythingThatMatters) {
   add({kTriple}, {.isa = Isa::Baseline});
   add({kTriple + "\n"}, {.isa = Isa::Baseline});
   add({kTriple}, {.isa = Isa::Native});
-  add({kTriple}, {.isa = Isa::Baseline, .optimization = Optimization::Quick});
+  add({kTriple}, {.isa = Isa::Baseline, .optimization = Optimization::Full});
   add({kTriple}, {.isa = Isa::Baseline, .fast_math = true});
   add({kTriple}, {.isa = Isa::Baseline, .extra_flags = {"-DX"}});
   add({kTriple, twice}, {.isa = Isa::Baseline});
