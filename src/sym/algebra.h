@@ -32,7 +32,7 @@ class Algebra {
   Expr product(std::span<const Expr> factors);
   Expr floor_div(const Expr& a, const Expr& b);
   Expr mod(const Expr& a, const Expr& b);
-  Expr extremum(Kind kind, std::span<const Expr> args);  // Min, Max
+  Expr extremum(Kind kind, std::span<const Expr> args);   // Min, Max
   Expr compare(Kind kind, const Expr& a, const Expr& b);  // Eq, Ne, Lt, Le
   Expr select(const Expr& condition, const Expr& a, const Expr& b);
   // kind(args...) for every kind but Const and Symbol.
@@ -61,8 +61,8 @@ class Algebra {
     Expr dividend, divisor, factor;
     int64_t low = 0;
   };
-  // What at_most may go on with instead of a polynomial, each alternative nowhere smaller: an atom is replaced by one of
-  // its bounds. One proven alternative is enough, unless `all` is set.
+  // What at_most may go on with instead of a polynomial, each alternative nowhere smaller: an atom is replaced by one
+  // of its bounds. One proven alternative is enough, unless `all` is set.
   struct Relaxation {
     std::vector<Expr> alternatives;
     bool all = false;
@@ -99,7 +99,7 @@ class Algebra {
   std::unordered_set<Expr> positive_;            // those bounds, since an index exists below them
   std::unordered_map<Expr, Range> ranges_;
   std::unordered_map<Expr, Expr> rebuilt_;
-  std::unordered_set<std::string> visiting_;     // symbols whose range is being computed, against cyclic bounds
+  std::unordered_set<std::string> visiting_;  // symbols whose range is being computed, against cyclic bounds
 };
 
 }  // namespace fuseloom::sym

@@ -88,8 +88,7 @@ Range Algebra::symbol_range(const Expr& symbol) {
   Range result;
   const std::string& name = symbol.name();
   if (const auto it = facts_->symbols.find(name); it != facts_->symbols.end()) result = it->second;
-  if (const auto it = upper_exclusive_.find(name);
-      it != upper_exclusive_.end() && visiting_.insert(name).second) {
+  if (const auto it = upper_exclusive_.find(name); it != upper_exclusive_.end() && visiting_.insert(name).second) {
     result.low = std::max<int64_t>(result.low, 0);
     const int64_t high = range(it->second).high;
     if (high != Range::kMax) result.high = std::min(result.high, std::max<int64_t>(high, 1) - 1);
@@ -204,9 +203,8 @@ std::optional<Algebra::Relaxation> Algebra::relax(const Expr& expr, BoundKind ki
     }
   }
   if (kind == BoundKind::Index) {
-    std::erase_if(atoms, [&](const Expr& atom) {
-      return !atom.is_symbol() || !upper_exclusive_.contains(atom.name());
-    });
+    std::erase_if(atoms,
+                  [&](const Expr& atom) { return !atom.is_symbol() || !upper_exclusive_.contains(atom.name()); });
     // An index that bounds another one waits for it: in j < i < n first j becomes i - 1.
     std::vector<Expr> first, later;
     for (const Expr& atom : atoms) {
@@ -241,19 +239,23 @@ std::optional<Algebra::Relaxation> Algebra::relax(const Expr& expr, BoundKind ki
 std::optional<Algebra::Relaxation> Algebra::relax_atom(const Expr& expr, const Expr& atom, BoundKind kind) {
   const auto is_of_kind = [&] {
     switch (atom.kind()) {
-      case Kind::Symbol: return kind == BoundKind::Index || kind == BoundKind::Constant;
+      case Kind::Symbol:
+        return kind == BoundKind::Index || kind == BoundKind::Constant;
       case Kind::FloorDiv:
-      case Kind::Mod: return kind == BoundKind::Digit || kind == BoundKind::Constant;
+      case Kind::Mod:
+        return kind == BoundKind::Digit || kind == BoundKind::Constant;
       case Kind::Min:
       case Kind::Max:
-      case Kind::Select: return kind == BoundKind::Branch || kind == BoundKind::Constant;
+      case Kind::Select:
+        return kind == BoundKind::Branch || kind == BoundKind::Constant;
       case Kind::Const:
       case Kind::Add:
       case Kind::Mul:
       case Kind::Eq:
       case Kind::Ne:
       case Kind::Lt:
-      case Kind::Le: return kind == BoundKind::Constant;
+      case Kind::Le:
+        return kind == BoundKind::Constant;
     }
     FL_CHECK(false, "unknown kind");
   };
@@ -292,7 +294,8 @@ std::optional<Algebra::Relaxation> Algebra::relax_atom(const Expr& expr, const E
   };
   // 2. The bound of the atom in that direction.
   switch (kind) {
-    case BoundKind::Index: return one_of({with(grows ? ring.subtract(upper_exclusive_.at(atom.name()), 1) : 0)});
+    case BoundKind::Index:
+      return one_of({with(grows ? ring.subtract(upper_exclusive_.at(atom.name()), 1) : 0)});
     case BoundKind::Digit: {
       const Expr &x = atom.args()[0], &n = atom.args()[1];
       if (!at_least(n, 1)) return std::nullopt;
