@@ -67,8 +67,10 @@ class Algebra {
     std::vector<Expr> alternatives;
     bool all = false;
   };
-  // Which bounds: of loop indices; of remainders and quotients; of min, max and select; constants.
-  enum class BoundKind : uint8_t { Index, Digit, Branch, Constant };
+  // Which atoms to replace, in this order: loop indices that nothing else in the polynomial depends on (in j < i < n
+  // first j becomes i - 1, and only then i becomes n - 1); remainders and quotients; min, max and select; loop indices
+  // in any order; and whatever has constant bounds.
+  enum class BoundKind : uint8_t { FreeIndex, Digit, Branch, Index, Constant };
 
   Expr sum(Polynomial polynomial);
   bool recombine(Polynomial& polynomial);

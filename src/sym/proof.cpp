@@ -179,7 +179,8 @@ bool Algebra::prove_at_most(Expr expr, int64_t limit, int& budget) {
     if (whole.high <= limit) return true;
     if (whole.low > limit || budget-- <= 0) return false;
     std::optional<Relaxation> relaxation;
-    for (const BoundKind kind : {BoundKind::Index, BoundKind::Digit, BoundKind::Branch, BoundKind::Constant}) {
+    for (const BoundKind kind :
+         {BoundKind::FreeIndex, BoundKind::Digit, BoundKind::Branch, BoundKind::Index, BoundKind::Constant}) {
       if ((relaxation = relax(expr, kind))) break;
     }
     if (!relaxation) return false;
@@ -202,19 +203,19 @@ std::optional<Algebra::Relaxation> Algebra::relax(const Expr& expr, BoundKind ki
       if (std::find(atoms.begin(), atoms.end(), atom) == atoms.end()) atoms.push_back(atom);
     }
   }
-  if (kind == BoundKind::Index) {
-    std::erase_if(atoms,
-                  [&](const Expr& atom) { return !atom.is_symbol() || !upper_exclusive_.contains(atom.name()); });
-    // An index that bounds another one waits for it: in j < i < n first j becomes i - 1.
-    std::vector<Expr> first, later;
+  if (kind == BoundKind::FreeIndex || kind == BoundKind::Index) {
+    std::vector<Expr> free, waiting;
     for (const Expr& atom : atoms) {
-      const bool bounds_another = std::any_of(atoms.begin(), atoms.end(), [&](const Expr& other) {
-        return other != atom && symbols_of(upper_exclusive_.at(other.name())).contains(atom.name());
+      if (!atom.is_symbol() || !upper_exclusive_.contains(atom.name())) continue;
+      const bool waits = std::any_of(atoms.begin(), atoms.end(), [&](const Expr& other) {
+        if (other == atom) return false;
+        const auto bound = other.is_symbol() ? upper_exclusive_.find(other.name()) : upper_exclusive_.end();
+        return symbols_of(bound != upper_exclusive_.end() ? bound->second : other).contains(atom.name());
       });
-      (bounds_another ? later : first).push_back(atom);
+      (waits ? waiting : free).push_back(atom);
     }
-    atoms = std::move(first);
-    atoms.insert(atoms.end(), later.begin(), later.end());
+    atoms = std::move(free);
+    if (kind == BoundKind::Index) atoms.insert(atoms.end(), waiting.begin(), waiting.end());
   }
   if (kind == BoundKind::Constant) {
     // The interval has already replaced what occurs once, with a constant factor: only correlations are to be gained.
@@ -240,7 +241,7 @@ std::optional<Algebra::Relaxation> Algebra::relax_atom(const Expr& expr, const E
   const auto is_of_kind = [&] {
     switch (atom.kind()) {
       case Kind::Symbol:
-        return kind == BoundKind::Index || kind == BoundKind::Constant;
+        return kind == BoundKind::FreeIndex || kind == BoundKind::Index || kind == BoundKind::Constant;
       case Kind::FloorDiv:
       case Kind::Mod:
         return kind == BoundKind::Digit || kind == BoundKind::Constant;
@@ -294,6 +295,7 @@ std::optional<Algebra::Relaxation> Algebra::relax_atom(const Expr& expr, const E
   };
   // 2. The bound of the atom in that direction.
   switch (kind) {
+    case BoundKind::FreeIndex:
     case BoundKind::Index:
       return one_of({with(grows ? ring.subtract(upper_exclusive_.at(atom.name()), 1) : 0)});
     case BoundKind::Digit: {
