@@ -1,6 +1,7 @@
 #include "graph/evaluate.h"
 
 #include <cstring>
+#include <limits>
 #include <optional>
 
 #include "base/check.h"
@@ -142,11 +143,11 @@ class Interpreter {
   std::vector<Tensor> run_while(const Node& node, std::span<const Tensor> inputs) const {
     const Graph& body = *node.subgraphs[0];
     const auto carried = static_cast<size_t>(node.attrs.integer("carried")), scans = static_cast<size_t>(node.attrs.integer("scans"));
-    const std::optional<int64_t> trips = inputs[0].valid() ? std::optional(inputs[0].int_at(0)) : std::nullopt;
+    const int64_t trips = inputs[0].valid() ? inputs[0].int_at(0) : std::numeric_limits<int64_t>::max();
     std::vector<Tensor> state(inputs.begin(), inputs.end());
     bool condition = !inputs[1].valid() || inputs[1].int_at(0) != 0;
     std::vector<std::vector<Tensor>> elements(scans);
-    for (int64_t iteration = 0; condition && (!trips.has_value() || iteration < *trips); ++iteration) {
+    for (int64_t iteration = 0; condition && iteration < trips; ++iteration) {
       state[0] = Tensor::of_ints(DType::I64, {}, std::span(&iteration, 1));
       state[1] = Tensor::scalar(DType::Bool, 1);
       std::vector<Tensor> results = run_subgraph(body, state);
