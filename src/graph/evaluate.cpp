@@ -12,16 +12,6 @@ namespace {
 
 std::string dims_string(const Dims& dims) { return fmt::format("[{}]", fmt::join(dims, ", ")); }
 
-// The attributes with every Shape evaluated; `defines` names symbols and stays.
-op::Attrs concrete_attrs(const op::Attrs& attrs, const SymbolValues& symbols) {
-  if (!attrs.has("defines")) return op::concrete(attrs, symbols);
-  op::Attrs rest = attrs;
-  rest.erase("defines");
-  op::Attrs result = op::concrete(rest, symbols);
-  result.set("defines", attrs.shape("defines"));
-  return result;
-}
-
 class Interpreter {
  public:
   Interpreter(const Graph& graph, SymbolValues symbols, const EvaluateOptions* options)
@@ -74,7 +64,7 @@ class Interpreter {
       } else if (node.op->name == "constant") {
         outputs.push_back(node.attrs.tensor("value").to_contiguous());
       } else {
-        outputs = op::run_reference(*node.op, inputs, concrete_attrs(node.attrs, symbols_), static_cast<int64_t>(node.outputs.size()));
+        outputs = op::run_reference(*node.op, inputs, op::concrete(node.attrs, symbols_), static_cast<int64_t>(node.outputs.size()));
       }
     } catch (const UserError& error) {
       // An inner node has named itself already.
