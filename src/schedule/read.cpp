@@ -44,7 +44,7 @@ LoopRole loop_role(const Graph& graph, NodeId id) {
     case Family::Elementwise: return LoopRole::Pointwise;
     case Family::View: return record.index_map ? LoopRole::View : LoopRole::None;
     case Family::Source:
-      return record.name == "iota" || (record.name == "random_uniform" && dtype == DType::F32) ? LoopRole::Generated : LoopRole::None;
+      return record.name == "iota" ? LoopRole::Generated : LoopRole::None;
     case Family::Gather: return record.name == "gather" || record.name == "gather_elements" ? LoopRole::Gather : LoopRole::None;
     case Family::Reduction: {
       if (record.combine == op::Combine::None) return LoopRole::None;
