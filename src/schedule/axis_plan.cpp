@@ -11,10 +11,10 @@ namespace fuseloom::schedule {
 using graph::Graph;
 using sym::Expr;
 
-std::vector<Access> accesses_of(const Graph& graph, const Group& group) {
+std::vector<MemoryAccess> accesses_of(const Graph& graph, const Group& group) {
   std::set<ValueId> computed;
   for (const NodeId id : group.nodes) computed.insert(graph.node(id).outputs.begin(), graph.node(id).outputs.end());
-  std::vector<Access> accesses;
+  std::vector<MemoryAccess> accesses;
   for (const auto& [value, uses] : group.uses) {
     const bool stored = std::find(group.outputs.begin(), group.outputs.end(), value) != group.outputs.end();
     if (computed.count(value) != 0 && !stored) continue;
@@ -42,7 +42,7 @@ bool mentions_any(const Expr& expr, const std::set<std::string>& names) {
 
 }  // namespace
 
-AxisPlan::AxisPlan(const Graph& graph, const Group& group, const std::vector<Access>& accesses) {
+AxisPlan::AxisPlan(const Graph& graph, const Group& group, const std::vector<MemoryAccess>& accesses, Merge merging) {
   facts_ = graph.facts();
   std::set<std::string> names;
   for (const Axis& axis : group.axes) {
@@ -60,7 +60,7 @@ AxisPlan::AxisPlan(const Graph& graph, const Group& group, const std::vector<Acc
   // Axes that an expression uses in a way a merged axis could not express stay alone.
   std::set<std::string> alone;
   std::vector<std::map<std::string, Expr>> strides;
-  for (const Access& access : accesses) {
+  for (const MemoryAccess& access : accesses) {
     std::map<std::string, Expr> stride;
     for (const Axis& axis : group.axes) {
       const Expr step = difference(access.address, axis.name);
@@ -95,7 +95,7 @@ AxisPlan::AxisPlan(const Graph& graph, const Group& group, const std::vector<Acc
     }
   }
   for (const Axis& axis : group.axes) {
-    bool merge = !axes_.empty() && alone.count(axis.name) == 0 && axes_.back().reduced == axis.reduced &&
+    bool merge = merging == Merge::On && !axes_.empty() && alone.count(axis.name) == 0 && axes_.back().reduced == axis.reduced &&
                  alone.count(axes_.back().members.back()) == 0;
     for (size_t i = 0; merge && i < accesses.size(); ++i) {
       const Expr& outer = strides[i].at(axes_.back().members.back());

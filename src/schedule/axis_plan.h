@@ -11,14 +11,14 @@
 
 namespace fuseloom::schedule {
 
-struct Access {
+struct MemoryAccess {
   ValueId value;
   sym::Expr address;                   // in elements, over the group's axes
   std::vector<sym::Expr> guards;
   bool store = false;
 };
 // Every load and store of the group.
-std::vector<Access> accesses_of(const graph::Graph& graph, const Group& group);
+std::vector<MemoryAccess> accesses_of(const graph::Graph& graph, const Group& group);
 
 struct LoopAxis {
   std::string name;
@@ -29,7 +29,8 @@ struct LoopAxis {
 
 class AxisPlan {
  public:
-  AxisPlan(const graph::Graph& graph, const Group& group, const std::vector<Access>& accesses);
+  enum class Merge : uint8_t { On, Off };
+  AxisPlan(const graph::Graph& graph, const Group& group, const std::vector<MemoryAccess>& accesses, Merge merging = Merge::On);
 
   const std::vector<LoopAxis>& axes() const { return axes_; }
   // An expression over the group's axes as one over the loop axes, simplified under facts().

@@ -42,6 +42,7 @@ enum class Why : uint8_t {
   GraphOutput,         // the value is a result of the program
   OtherConsumers,      // read by groups that cannot all take it, and too dear to compute twice
   DifferentLoop,       // a reduction whose loop does not match the group's
+  DifferentReduction,  // the consumer already folds other axes
   ComputedRepeatedly,  // would be computed again and again inside (behind a broadcast, a window or a contraction)
   SecondContraction,   // one contraction per kernel
   ReadElsewhere,       // read at positions other than the group's own (permuted, strided, several at once)

@@ -75,10 +75,24 @@ void LoopBuilder::open_reduce(std::vector<kernel::Accumulator> accumulators) {
   scopes_.push_back(std::move(scope));
 }
 
-void LoopBuilder::close() {
+void LoopBuilder::open_block(const std::vector<std::string>& names) {
+  Scope scope;
+  scope.names.insert(names.begin(), names.end());
+  scopes_.push_back(std::move(scope));
+  for (const std::string& name : names) name_level_[name] = level();
+}
+
+LoopBuilder::Scope LoopBuilder::pop() {
   Scope scope = std::move(scopes_.back());
   scopes_.pop_back();
   for (const std::string& name : scope.names) name_level_.erase(name);
+  return scope;
+}
+
+kernel::Body LoopBuilder::close_block() { return pop().body; }
+
+void LoopBuilder::close() {
+  Scope scope = pop();
   if (auto* loop = std::get_if<kernel::Loop>(&scope.owner.what)) {
     loop->body = std::move(scope.body);
   } else {
@@ -228,9 +242,11 @@ void LoopBuilder::set_resident(ValueId value, BufferId buffer, Expr position) {
 
 ScalarId LoopBuilder::load(BufferId buffer, DType declared, const Expr& position, const std::vector<Expr>& guards, double fill) {
   kernel::Load source{.buffer = buffer, .index = simplified(position), .fill = fill};
-  for (const Expr& guard : guards) {
-    const Expr simple = simplified(guard);
-    if (!simple.is_const() || simple.is_const(0)) source.guards.push_back(simple);
+  for (const std::vector<Expr>* list : std::initializer_list<const std::vector<Expr>*>{&guards_, &guards}) {
+    for (const Expr& guard : *list) {
+      const Expr simple = simplified(guard);
+      if (!simple.is_const() || simple.is_const(0)) source.guards.push_back(simple);
+    }
   }
   const ScalarId raw = let(declared, std::move(source));
   return compute_dtype(declared) == declared ? raw : apply("cast", compute_dtype(declared), {raw});
@@ -245,6 +261,15 @@ ScalarId LoopBuilder::value_at(ValueId value, const Index& index, const std::vec
   const ScalarId result = compute(value, index, guards);
   scopes_[static_cast<size_t>(level_of(result))].known.emplace(key, result);
   return result;
+}
+
+ScalarId LoopBuilder::guarded_value_at(ValueId value, const Index& index, const std::vector<Expr>& guards) {
+  const ScalarId result = value_at(value, index, guards);
+  // A plain load fills with zero by itself; a constant or a computed value does not.
+  const bool loads = is_external(value) && resident_.find(value) == resident_.end() &&
+                     (graph_.constant(value) == nullptr || graph_.constant(value)->count() != 1);
+  if (guards.empty() || loads) return result;
+  return apply("select", dtype(result), {condition(guards), result, constant(dtype(result), 0)});
 }
 
 ScalarId LoopBuilder::compute(ValueId value, const Index& index, const std::vector<Expr>& guards) {
@@ -505,9 +530,7 @@ ScalarId LoopBuilder::window(NodeId id, const Index& index, const std::vector<Ex
       value = apply("select", type, {condition(at.guards), value_at(node.inputs[0], at.index, inside), identity_of(combine_with, type)});
     }
   } else {
-    value = value_at(node.inputs[0], at.index, inside);
-    // A computed operand (not a plain load) is not zero outside by itself.
-    if (!at.guards.empty() && !is_external(node.inputs[0])) value = apply("select", type, {condition(at.guards), value, constant(type, 0)});
+    value = guarded_value_at(node.inputs[0], at.index, inside);
   }
   if (convolution) value = apply("mul", type, {value, value_at(node.inputs[1], weight_read(graph_, node, index, folded))});
   accumulate(result, value);

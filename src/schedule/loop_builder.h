@@ -23,11 +23,20 @@ class LoopBuilder {
   void open(const std::string& axis, sym::Expr begin, sym::Expr end, kernel::Binding binding, int32_t width = 1, int32_t unroll = 1);
   void open_reduce(std::vector<kernel::Accumulator> accumulators);
   void close();
+  // A body that belongs to a statement other than a loop (the operands and the epilogue of Contract).
+  void open_block(const std::vector<std::string>& names);
+  kernel::Body close_block();
   int level() const { return static_cast<int>(scopes_.size()) - 1; }
   sym::Expr define(const std::string& name, const sym::Expr& value);    // in the innermost open body
 
   // ---- values, in the compute type of the graph value's type, rounded to that type.
   ScalarId value_at(ValueId value, const Index& index, const std::vector<sym::Expr>& guards = {});
+  // The same, and zero where a guard fails.
+  ScalarId guarded_value_at(ValueId value, const Index& index, const std::vector<sym::Expr>& guards);
+  // Guards that every load has from now on (packing beyond an edge).
+  void set_guards(std::vector<sym::Expr> guards) { guards_ = std::move(guards); }
+  // The scalar belongs to the innermost open body.
+  void pin(ScalarId id) { scalar_level_[static_cast<size_t>(id.index)] = level(); }
   // Stores a value (already computed there) at an index of its own shape, in the innermost open body.
   void store(ValueId value, const Index& index);
   // The operand of a reduction at its position; and the reduction's result, once it is known.
@@ -78,6 +87,7 @@ class LoopBuilder {
     sym::Expr position;
   };
 
+  Scope pop();
   int level_of(const sym::Expr& expr) const;
   int level_of(ScalarId id) const { return scalar_level_[static_cast<size_t>(id.index)]; }
   void place(int level, kernel::Statement statement) { scopes_[static_cast<size_t>(level)].body.push_back(std::move(statement)); }
@@ -106,6 +116,7 @@ class LoopBuilder {
   std::map<std::string, int> name_level_;          // axes, defines and scalars used as integers
   std::map<NodeId, ScalarId> results_;
   std::map<ValueId, Resident> resident_;
+  std::vector<sym::Expr> guards_;
   std::string check_message_;
 };
 

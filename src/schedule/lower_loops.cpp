@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "schedule/loop_builder.h"
+#include "sym/evaluator.h"
 
 namespace fuseloom::schedule {
 
@@ -89,7 +90,7 @@ class LoopLowering {
     double best = 0;
     for (const LoopAxis& axis : plan_.axes()) {
       double score = 0;
-      for (const Access& access : accesses_) {
+      for (const MemoryAccess& access : accesses_) {
         const std::optional<Expr> stride = plan_.stride(access.address, axis);
         if (!stride || !stride->is_const(1)) continue;
         const double count = static_cast<double>(std::max<int64_t>(1, hinted(op::count_of(graph_.type(access.value).shape), hint_)));
@@ -105,7 +106,7 @@ class LoopLowering {
   // Another axis along which some large access is contiguous while it strides along the vector axis.
   const LoopAxis* transposed_axis() const {
     if (vector_ == nullptr) return nullptr;
-    for (const Access& access : accesses_) {
+    for (const MemoryAccess& access : accesses_) {
       const std::optional<Expr> along = plan_.stride(access.address, *vector_);
       if (!along || along->is_const(0) || along->is_const(1)) continue;
       for (const LoopAxis& axis : plan_.axes()) {
@@ -501,7 +502,7 @@ class LoopLowering {
   const Graph& graph_;
   const Group& group_;
   const SizeHint& hint_;
-  const std::vector<Access> accesses_;
+  const std::vector<MemoryAccess> accesses_;
   const AxisPlan plan_;
   LoopBuilder build_;
   std::vector<const LoopAxis*> kept_, folded_;
