@@ -635,7 +635,11 @@ LoweredKernel LoopBuilder::finish(std::string_view kind) {
     if (fact != graph_.facts().symbols.end()) kernel_.facts.symbols[name] = fact->second;
   }
   kernel::name_kernel(kernel_, kind);
-  return LoweredKernel{.kernel = std::move(kernel_), .arguments = std::move(arguments_)};
+  Expr extent = 1;
+  for (const Statement& statement : kernel_.body) {
+    if (const auto* loop = std::get_if<kernel::Loop>(&statement.what); loop != nullptr && loop->binding == Binding::Core) extent = loop->end;
+  }
+  return LoweredKernel{.kernel = std::move(kernel_), .arguments = std::move(arguments_), .extent = extent};
 }
 
 }  // namespace fuseloom::schedule

@@ -33,6 +33,7 @@ struct Argument {
 struct LoweredKernel {
   kernel::Kernel kernel;
   std::vector<Argument> arguments;     // of the Global buffers, in order
+  sym::Expr extent = 1;                // of the Core loop
   sym::Expr work = 0;                  // estimated nanoseconds on one core
   sym::Expr bytes = 0;                 // fewest bytes to move
 };
