@@ -86,7 +86,7 @@ Compiled compile(Graph graph, const Options& options) {
   report.passes_seconds = watch.lap();
 
   // 2. Groups, kernels, host program.
-  const build::Isa isa = build::resolve_isa(options.isa);
+  const build::Isa isa = options.isa == build::Isa::Native ? build::detect_isa() : options.isa;
   schedule::LowerOptions lower{.hint = options.hint};
   lower.grouping.fuse = options.fuse;
   lower.target.vector_bytes = build::vector_bytes(isa);
