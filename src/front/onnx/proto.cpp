@@ -280,6 +280,21 @@ std::vector<TensorProto> parse_sequence(std::string_view bytes, const std::strin
   return tensors;
 }
 
+OptionalBytes parse_optional(std::string_view bytes, const std::string& name) {
+  WireSource source{.name = name, .bytes = bytes};
+  OptionalBytes optional;
+  for (WireReader r(source, bytes, 0); r.next();) {
+    if (r.field() != 3 && r.field() != 5) {
+      r.skip();
+      continue;
+    }
+    optional.present = true;
+    optional.sequence = r.field() == 5;
+    optional.value = r.bytes();
+  }
+  return optional;
+}
+
 TypedData parse_typed_data(const TensorProto& tensor, const std::string& name) {
   WireSource source{.name = name, .bytes = tensor.message};
   TypedData data;

@@ -127,6 +127,13 @@ ModelProto parse_model(std::string_view bytes, const std::string& name);
 // A file of one message, as in ONNX's backend tests.
 TensorProto parse_tensor(std::string_view bytes, const std::string& name);
 std::vector<TensorProto> parse_sequence(std::string_view bytes, const std::string& name);
+// An optional: nothing, a tensor or a sequence, as the bytes of that message.
+struct OptionalBytes {
+  bool present = false;
+  bool sequence = false;
+  std::string_view value;
+};
+OptionalBytes parse_optional(std::string_view bytes, const std::string& name);
 
 // A tensor's typed fields (float_data, int32_data, ...), read from its message.
 struct TypedData {
