@@ -29,7 +29,8 @@ BENCHMARK(evaluate_linear)->Arg(1)->Arg(10)->Arg(100);
 void evaluate_launch(benchmark::State& state) {
   const std::vector<std::string> symbols = {"b", "h", "w"};
   std::vector<Expr> exprs;
-  for (const char* text : {"floor_div(b*h*w + 1023, 1024)", "min(w, 1024)", "h*w", "b*h*w*4", "floor_div(w + 3, 4)*4"}) {
+  for (const char* text :
+       {"floor_div(b*h*w + 1023, 1024)", "min(w, 1024)", "h*w", "b*h*w*4", "floor_div(w + 3, 4)*4"}) {
     exprs.push_back(parse_expr(text));
   }
   const Evaluator evaluator(symbols, exprs);

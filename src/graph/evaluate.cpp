@@ -1,6 +1,7 @@
 #include "graph/evaluate.h"
 
 #include <cstring>
+#include <limits>
 #include <optional>
 
 #include "base/check.h"
@@ -10,16 +11,6 @@ namespace fuseloom::graph {
 namespace {
 
 std::string dims_string(const Dims& dims) { return fmt::format("[{}]", fmt::join(dims, ", ")); }
-
-// The attributes with every Shape evaluated; `defines` names symbols and stays.
-op::Attrs concrete_attrs(const op::Attrs& attrs, const SymbolValues& symbols) {
-  if (!attrs.has("defines")) return op::concrete(attrs, symbols);
-  op::Attrs rest = attrs;
-  rest.erase("defines");
-  op::Attrs result = op::concrete(rest, symbols);
-  result.set("defines", attrs.shape("defines"));
-  return result;
-}
 
 class Interpreter {
  public:
@@ -73,7 +64,7 @@ class Interpreter {
       } else if (node.op->name == "constant") {
         outputs.push_back(node.attrs.tensor("value").to_contiguous());
       } else {
-        outputs = op::run_reference(*node.op, inputs, concrete_attrs(node.attrs, symbols_), static_cast<int64_t>(node.outputs.size()));
+        outputs = op::run_reference(*node.op, inputs, op::concrete(node.attrs, symbols_), static_cast<int64_t>(node.outputs.size()));
       }
     } catch (const UserError& error) {
       // An inner node has named itself already.
@@ -142,11 +133,11 @@ class Interpreter {
   std::vector<Tensor> run_while(const Node& node, std::span<const Tensor> inputs) const {
     const Graph& body = *node.subgraphs[0];
     const auto carried = static_cast<size_t>(node.attrs.integer("carried")), scans = static_cast<size_t>(node.attrs.integer("scans"));
-    const std::optional<int64_t> trips = inputs[0].valid() ? std::optional(inputs[0].int_at(0)) : std::nullopt;
+    const int64_t trips = inputs[0].valid() ? inputs[0].int_at(0) : std::numeric_limits<int64_t>::max();
     std::vector<Tensor> state(inputs.begin(), inputs.end());
     bool condition = !inputs[1].valid() || inputs[1].int_at(0) != 0;
     std::vector<std::vector<Tensor>> elements(scans);
-    for (int64_t iteration = 0; condition && (!trips.has_value() || iteration < *trips); ++iteration) {
+    for (int64_t iteration = 0; condition && iteration < trips; ++iteration) {
       state[0] = Tensor::of_ints(DType::I64, {}, std::span(&iteration, 1));
       state[1] = Tensor::scalar(DType::Bool, 1);
       std::vector<Tensor> results = run_subgraph(body, state);

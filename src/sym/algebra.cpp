@@ -1,6 +1,7 @@
 #include "sym/algebra.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/check.h"
 #include "sym/interval.h"
@@ -15,9 +16,7 @@ constexpr size_t kMaxPairwise = 8;
 // Rounds of rewriting in one sum, and of polynomial division. Both end by themselves; this bounds the time.
 constexpr int kMaxRounds = 64;
 
-bool is_comparison(Kind kind) {
-  return kind == Kind::Eq || kind == Kind::Ne || kind == Kind::Lt || kind == Kind::Le;
-}
+bool is_comparison(Kind kind) { return kind == Kind::Eq || kind == Kind::Ne || kind == Kind::Lt || kind == Kind::Le; }
 
 // 0 or 1 whatever the symbols are.
 bool is_boolean(const Expr& expr) {
@@ -28,10 +27,9 @@ bool is_boolean(const Expr& expr) {
 size_t term_count(const Expr& expr) { return expr.kind() == Kind::Add ? expr.args().size() : 1; }
 
 const Term* find_term(const Polynomial& polynomial, std::span<const Expr> atoms) {
-  const auto it = std::lower_bound(polynomial.terms.begin(), polynomial.terms.end(), atoms,
-                                   [](const Term& term, std::span<const Expr> key) {
-                                     return compare_monomials(term.atoms(), key) < 0;
-                                   });
+  const auto it = std::lower_bound(
+      polynomial.terms.begin(), polynomial.terms.end(), atoms,
+      [](const Term& term, std::span<const Expr> key) { return compare_monomials(term.atoms(), key) < 0; });
   return it != polynomial.terms.end() && compare_monomials(it->atoms(), atoms) == 0 ? &*it : nullptr;
 }
 
@@ -83,11 +81,12 @@ Expr Algebra::add(const Expr& a, const Expr& b) {
   if (a.is_const(0)) return b;
   if (b.is_const(0)) return a;
   if (a.is_const() && b.is_const()) return wrap_add(*a.as_const(), *b.as_const());
-  Polynomial left = polynomial_of(a);
-  Polynomial right = polynomial_of(b);
-  left.terms.insert(left.terms.end(), right.terms.begin(), right.terms.end());
-  left.constant = wrap_add(left.constant, right.constant);
-  return sum(std::move(left));
+  const Polynomial left = polynomial_of(a), right = polynomial_of(b);
+  Polynomial both{.constant = wrap_add(left.constant, right.constant)};
+  both.terms.reserve(left.terms.size() + right.terms.size());
+  std::merge(left.terms.begin(), left.terms.end(), right.terms.begin(), right.terms.end(),
+             std::back_inserter(both.terms), comes_before);
+  return sum(std::move(both));
 }
 
 Expr Algebra::subtract(const Expr& a, const Expr& b) { return add(a, negate(b)); }
@@ -217,8 +216,8 @@ void append(Polynomial& polynomial, const Expr& expr, int64_t factor) {
   polynomial.constant = wrap_add(polynomial.constant, wrap_mul(more.constant, factor));
 }
 
-// polynomial - remove + insert, when every term of `remove` is in the polynomial with the same coefficient. The constant
-// may differ.
+// polynomial - remove + insert, when every term of `remove` is in the polynomial with the same coefficient. The
+// constant may differ.
 std::optional<Polynomial> exchanged(const Polynomial& polynomial, const Expr& remove, const Expr& insert) {
   for (const Term& term : polynomial_of(remove).terms) {
     const Term* found = find_term(polynomial, term.atoms());
@@ -265,13 +264,14 @@ std::optional<Polynomial> Algebra::recombine_mod(const Polynomial& polynomial, s
 std::optional<Polynomial> Algebra::recombine_floor_div(const Polynomial& polynomial, size_t index, const Expr& atom) {
   const Term& term = polynomial.terms[index];
   const Expr &x = atom.args()[0], &n = atom.args()[1];
-  if (!nonzero(n)) return std::nullopt;
+  const auto integer = n.as_const();
+  if (integer ? *integer <= 0 || term.coefficient % *integer != 0 : !nonzero(n)) return std::nullopt;
   Algebra ring = ring_only();
   const Division scaled = ring.divide(without_atom(term, atom), n);
   if (scaled.remainder != 0) return std::nullopt;
   const Expr& factor = scaled.quotient;
   if (!product_has_small_coefficients({factor, x})) return std::nullopt;
-  if (const auto divisor = n.as_const(); divisor && range(x).divisor % *divisor == 0) {
+  if (integer && range(x).divisor % *integer == 0) {
     return exchanged(polynomial, term_expr(term), ring.multiply(factor, x));
   }
   const Expr both = ring.subtract(term_expr(term), ring.multiply(factor, x));
@@ -372,7 +372,8 @@ std::optional<Algebra::Cancelled> Algebra::cancel(const Expr& a, const Expr& b, 
   const auto reduced = [&](Polynomial polynomial) {
     polynomial = divided_coefficients(std::move(polynomial), coefficient);
     Polynomial result{.constant = polynomial.constant};
-    for (const Term& term : polynomial.terms) append(result, monomial_expr(*divide_atoms(term.atoms(), atoms), term.coefficient), 1);
+    for (const Term& term : polynomial.terms)
+      append(result, monomial_expr(*divide_atoms(term.atoms(), atoms), term.coefficient), 1);
     return sum(std::move(result));
   };
   return Cancelled{
@@ -450,7 +451,8 @@ Expr Algebra::floor_div(const Expr& a, const Expr& b) {
     if (*n < 0 && *n != INT64_MIN) return floor_div(negate(a), -*n);
   }
   if (a.is_const(0)) return 0;
-  const bool is_small = n ? has_small_coefficients(a) && *n > 0 && *n <= kMaxNorm : product_has_small_coefficients({a, b});
+  const bool is_small =
+      n ? has_small_coefficients(a) && *n > 0 && *n <= kMaxNorm : product_has_small_coefficients({a, b});
   if (!is_small) return ExprAccess::node(Kind::FloorDiv, {a, b});
   // 1. What the divisor divides comes out.
   const bool divisor_nonzero = nonzero(b);
@@ -472,7 +474,8 @@ Expr Algebra::floor_div(const Expr& a, const Expr& b) {
     if (dividend.terms.size() == 1 && dividend.terms[0].coefficient == 1 &&
         dividend.terms[0].body.kind() == Kind::FloorDiv) {
       const Expr &x = dividend.terms[0].body.args()[0], &m = dividend.terms[0].body.args()[1];
-      const bool fits = product_has_small_coefficients({m, b}) && product_has_small_coefficients({m, dividend.constant});
+      const bool fits =
+          product_has_small_coefficients({m, b}) && product_has_small_coefficients({m, dividend.constant});
       if (fits && at_least(b, 0) && (dividend.constant == 0 || nonzero(m))) {
         return floor_div(add(x, scale(m, dividend.constant)), multiply(m, b));
       }
@@ -490,8 +493,8 @@ Expr Algebra::floor_div(const Expr& a, const Expr& b) {
   return ExprAccess::node(Kind::FloorDiv, {a, b});
 }
 
-// `a` without terms that are multiples of the divisor by facts, and with x for mod(x, m) where its term times m is such a
-// multiple: c*mod(x, m) = c*x - c*m*floor_div(x, m) for m != 0. Nothing when there are none.
+// `a` without terms that are multiples of the divisor by facts, and with x for mod(x, m) where its term times m is such
+// a multiple: c*mod(x, m) = c*x - c*m*floor_div(x, m) for m != 0. Nothing when there are none.
 std::optional<Expr> Algebra::without_multiples(const Expr& a, const Expr& b) {
   const auto n = b.as_const();
   const Polynomial dividend = polynomial_of(a);
@@ -530,7 +533,8 @@ Expr Algebra::mod(const Expr& a, const Expr& b) {
     if (*n < 0 && *n != INT64_MIN) return negate(mod(negate(a), -*n));
   }
   if (a.is_const(0)) return 0;
-  const bool is_small = n ? has_small_coefficients(a) && *n > 0 && *n <= kMaxNorm : product_has_small_coefficients({a, b});
+  const bool is_small =
+      n ? has_small_coefficients(a) && *n > 0 && *n <= kMaxNorm : product_has_small_coefficients({a, b});
   if (!is_small) return ExprAccess::node(Kind::Mod, {a, b});
   // 1. Multiples of the divisor do not count. This holds for a divisor of 0, too: both sides are 0.
   const Division division = divide(a, b);
@@ -610,11 +614,16 @@ Expr Algebra::extremum(Kind kind, std::span<const Expr> args) {
 Expr Algebra::negation(const Expr& condition) {
   const std::span<const Expr> args = condition.args();
   switch (condition.kind()) {
-    case Kind::Eq: return compare(Kind::Ne, args[0], args[1]);
-    case Kind::Ne: return compare(Kind::Eq, args[0], args[1]);
-    case Kind::Lt: return compare(Kind::Le, args[1], args[0]);
-    case Kind::Le: return compare(Kind::Lt, args[1], args[0]);
-    case Kind::Const: return condition.is_const(0) ? 1 : 0;
+    case Kind::Eq:
+      return compare(Kind::Ne, args[0], args[1]);
+    case Kind::Ne:
+      return compare(Kind::Eq, args[0], args[1]);
+    case Kind::Lt:
+      return compare(Kind::Le, args[1], args[0]);
+    case Kind::Le:
+      return compare(Kind::Lt, args[1], args[0]);
+    case Kind::Const:
+      return condition.is_const(0) ? 1 : 0;
     case Kind::Symbol:
     case Kind::Add:
     case Kind::Mul:
@@ -622,7 +631,8 @@ Expr Algebra::negation(const Expr& condition) {
     case Kind::Mod:
     case Kind::Min:
     case Kind::Max:
-    case Kind::Select: break;
+    case Kind::Select:
+      break;
   }
   return is_zero(condition);
 }
@@ -760,22 +770,29 @@ Expr Algebra::select(const Expr& condition, const Expr& a, const Expr& b) {
 Expr Algebra::build(Kind kind, std::span<const Expr> args) {
   switch (kind) {
     case Kind::Const:
-    case Kind::Symbol: break;
+    case Kind::Symbol:
+      break;
     case Kind::Add: {
       Polynomial polynomial;
       for (const Expr& arg : args) append(polynomial, arg, 1);
       return sum(std::move(polynomial));
     }
-    case Kind::Mul: return product(args);
-    case Kind::FloorDiv: return floor_div(args[0], args[1]);
-    case Kind::Mod: return mod(args[0], args[1]);
+    case Kind::Mul:
+      return product(args);
+    case Kind::FloorDiv:
+      return floor_div(args[0], args[1]);
+    case Kind::Mod:
+      return mod(args[0], args[1]);
     case Kind::Min:
-    case Kind::Max: return extremum(kind, args);
+    case Kind::Max:
+      return extremum(kind, args);
     case Kind::Eq:
     case Kind::Ne:
     case Kind::Lt:
-    case Kind::Le: return compare(kind, args[0], args[1]);
-    case Kind::Select: return select(args[0], args[1], args[2]);
+    case Kind::Le:
+      return compare(kind, args[0], args[1]);
+    case Kind::Select:
+      return select(args[0], args[1], args[2]);
   }
   FL_CHECK(false, "constants and symbols have no arguments");
 }

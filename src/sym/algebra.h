@@ -32,7 +32,7 @@ class Algebra {
   Expr product(std::span<const Expr> factors);
   Expr floor_div(const Expr& a, const Expr& b);
   Expr mod(const Expr& a, const Expr& b);
-  Expr extremum(Kind kind, std::span<const Expr> args);  // Min, Max
+  Expr extremum(Kind kind, std::span<const Expr> args);   // Min, Max
   Expr compare(Kind kind, const Expr& a, const Expr& b);  // Eq, Ne, Lt, Le
   Expr select(const Expr& condition, const Expr& a, const Expr& b);
   // kind(args...) for every kind but Const and Symbol.
@@ -61,14 +61,16 @@ class Algebra {
     Expr dividend, divisor, factor;
     int64_t low = 0;
   };
-  // What at_most may go on with instead of a polynomial, each alternative nowhere smaller: an atom is replaced by one of
-  // its bounds. One proven alternative is enough, unless `all` is set.
+  // What at_most may go on with instead of a polynomial, each alternative nowhere smaller: an atom is replaced by one
+  // of its bounds. One proven alternative is enough, unless `all` is set.
   struct Relaxation {
     std::vector<Expr> alternatives;
     bool all = false;
   };
-  // Which bounds: of loop indices; of remainders and quotients; of min, max and select; constants.
-  enum class BoundKind : uint8_t { Index, Digit, Branch, Constant };
+  // Which atoms to replace, in this order: loop indices that nothing else in the polynomial depends on (in j < i < n
+  // first j becomes i - 1, and only then i becomes n - 1); remainders and quotients; min, max and select; loop indices
+  // in any order; and whatever has constant bounds.
+  enum class BoundKind : uint8_t { FreeIndex, Digit, Branch, Index, Constant };
 
   Expr sum(Polynomial polynomial);
   bool recombine(Polynomial& polynomial);
@@ -99,7 +101,7 @@ class Algebra {
   std::unordered_set<Expr> positive_;            // those bounds, since an index exists below them
   std::unordered_map<Expr, Range> ranges_;
   std::unordered_map<Expr, Expr> rebuilt_;
-  std::unordered_set<std::string> visiting_;     // symbols whose range is being computed, against cyclic bounds
+  std::unordered_set<std::string> visiting_;  // symbols whose range is being computed, against cyclic bounds
 };
 
 }  // namespace fuseloom::sym

@@ -109,21 +109,30 @@ class Evaluator::Compiler {
     };
     switch (expr.kind()) {
       case Kind::Const:
-      case Kind::Symbol: break;
-      case Kind::Add: return compile_sum(expr);
-      case Kind::Mul: return chain(Opcode::Mul, args);
+      case Kind::Symbol:
+        break;
+      case Kind::Add:
+        return compile_sum(expr);
+      case Kind::Mul:
+        return chain(Opcode::Mul, args);
       case Kind::FloorDiv:
         if (!is_by_power_of_two(expr)) return binary(Opcode::FloorDiv);
         return by_power_of_two(Opcode::Shift, std::countr_zero(static_cast<uint64_t>(*args[1].as_const())));
       case Kind::Mod:
         if (!is_by_power_of_two(expr)) return binary(Opcode::Mod);
         return by_power_of_two(Opcode::Mask, *args[1].as_const() - 1);
-      case Kind::Min: return chain(Opcode::Min, args);
-      case Kind::Max: return chain(Opcode::Max, args);
-      case Kind::Eq: return binary(Opcode::Eq);
-      case Kind::Ne: return binary(Opcode::Ne);
-      case Kind::Lt: return binary(Opcode::Lt);
-      case Kind::Le: return binary(Opcode::Le);
+      case Kind::Min:
+        return chain(Opcode::Min, args);
+      case Kind::Max:
+        return chain(Opcode::Max, args);
+      case Kind::Eq:
+        return binary(Opcode::Eq);
+      case Kind::Ne:
+        return binary(Opcode::Ne);
+      case Kind::Lt:
+        return binary(Opcode::Lt);
+      case Kind::Le:
+        return binary(Opcode::Le);
       case Kind::Select: {
         const int32_t a = compile(args[0]), b = compile(args[1]), c = compile(args[2]);
         return emit({.opcode = Opcode::Select, .a = a, .b = b, .c = c});
@@ -167,18 +176,42 @@ void Evaluator::evaluate(std::span<const int64_t> symbols, std::span<int64_t> sc
         }
         break;
       }
-      case Opcode::Mul: value = wrap_mul(a(), b()); break;
-      case Opcode::FloorDiv: value = floor_div_int(a(), b()); break;
-      case Opcode::Shift: value = a() >> value; break;
-      case Opcode::Mod: value = floor_mod_int(a(), b()); break;
-      case Opcode::Mask: value = a() & value; break;
-      case Opcode::Min: value = std::min(a(), b()); break;
-      case Opcode::Max: value = std::max(a(), b()); break;
-      case Opcode::Eq: value = a() == b(); break;
-      case Opcode::Ne: value = a() != b(); break;
-      case Opcode::Lt: value = a() < b(); break;
-      case Opcode::Le: value = a() <= b(); break;
-      case Opcode::Select: value = a() != 0 ? b() : slots[instruction.c]; break;
+      case Opcode::Mul:
+        value = wrap_mul(a(), b());
+        break;
+      case Opcode::FloorDiv:
+        value = floor_div_int(a(), b());
+        break;
+      case Opcode::Shift:
+        value = a() >> value;
+        break;
+      case Opcode::Mod:
+        value = floor_mod_int(a(), b());
+        break;
+      case Opcode::Mask:
+        value = a() & value;
+        break;
+      case Opcode::Min:
+        value = std::min(a(), b());
+        break;
+      case Opcode::Max:
+        value = std::max(a(), b());
+        break;
+      case Opcode::Eq:
+        value = a() == b();
+        break;
+      case Opcode::Ne:
+        value = a() != b();
+        break;
+      case Opcode::Lt:
+        value = a() < b();
+        break;
+      case Opcode::Le:
+        value = a() <= b();
+        break;
+      case Opcode::Select:
+        value = a() != 0 ? b() : slots[instruction.c];
+        break;
     }
     slots[instruction.result] = value;
   }

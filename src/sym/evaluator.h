@@ -42,7 +42,7 @@ class Evaluator {
   std::vector<int64_t> constants_;  // copied into scratch behind the symbols
   std::vector<Instruction> instructions_;
   std::vector<LinearTerm> terms_;
-  std::vector<int32_t> results_;    // slots in scratch
+  std::vector<int32_t> results_;  // slots in scratch
 };
 
 // One-off evaluation, for tests and cold paths. Throws UserError naming a symbol that has no value.

@@ -28,23 +28,23 @@ enum class Kind : uint8_t { Const, Symbol, Add, Mul, FloorDiv, Mod, Min, Max, Eq
 
 class Expr {
  public:
-  Expr() = default;                                       // 0
-  Expr(int64_t value) : value_(value) {}                  // NOLINT: an integer is an expression
-  Expr(int value) : value_(value) {}                      // NOLINT
-  static Expr symbol(std::string name);                   // name: [A-Za-z_][A-Za-z0-9_.]*
+  Expr() = default;                       // 0
+  Expr(int64_t value) : value_(value) {}  // NOLINT: an integer is an expression
+  Expr(int value) : value_(value) {}      // NOLINT
+  static Expr symbol(std::string name);   // name: [A-Za-z_][A-Za-z0-9_.]*
 
   Kind kind() const;
   bool is_const() const { return node_ == nullptr; }
   bool is_const(int64_t value) const { return node_ == nullptr && value_ == value; }
   std::optional<int64_t> as_const() const { return is_const() ? std::optional(value_) : std::nullopt; }
   bool is_symbol() const { return kind() == Kind::Symbol; }
-  const std::string& name() const;                        // of a symbol
-  std::span<const Expr> args() const;                     // empty for constants and symbols
+  const std::string& name() const;     // of a symbol
+  std::span<const Expr> args() const;  // empty for constants and symbols
   uint64_t hash() const;
-  bool same_node(const Expr& other) const;                // identity: the very same node (or equal constants)
+  bool same_node(const Expr& other) const;  // identity: the very same node (or equal constants)
 
-  friend bool operator==(const Expr& a, const Expr& b);   // structural
-  friend bool operator<(const Expr& a, const Expr& b);    // a total order that does not depend on addresses
+  friend bool operator==(const Expr& a, const Expr& b);  // structural
+  friend bool operator<(const Expr& a, const Expr& b);   // a total order that does not depend on addresses
 
  private:
   struct Node;
@@ -73,7 +73,7 @@ Expr round_up(const Expr& a, int64_t multiple);
 // Text: infix with floor division `/` and `%` printed as calls: `s0*4 + min(h, 3) + floor_div(w, 2)`, `mod(a, 4)`,
 // `select(lt(a, b), a, b)`. print → parse → print is the identity.
 std::string to_string(const Expr& expr);
-Expr parse_expr(base::Lexer& lexer);                      // throws UserError
+Expr parse_expr(base::Lexer& lexer);  // throws UserError
 Expr parse_expr(std::string_view text);
 
 // The symbols an expression needs, in name order.
@@ -85,14 +85,14 @@ Expr substitute(const Expr& expr, const Substitution& by);
 
 // What is known of symbols. A symbol without a fact can be any integer.
 struct Range {
-  static constexpr int64_t kMin = INT64_MIN, kMax = INT64_MAX;   // unbounded below / above
-  int64_t low = kMin, high = kMax;                                // inclusive
-  int64_t divisor = 1;                                            // the value is a multiple of this (0: the value is 0)
+  static constexpr int64_t kMin = INT64_MIN, kMax = INT64_MAX;  // unbounded below / above
+  int64_t low = kMin, high = kMax;                              // inclusive
+  int64_t divisor = 1;                                          // the value is a multiple of this (0: the value is 0)
 };
 struct Facts {
   std::map<std::string, Range> symbols;
-  std::vector<Expr> nonzero;                                      // expressions known to differ from 0 (divisors)
-  std::map<std::string, Expr> upper_exclusive;                    // loop indices: 0 <= symbol < expr
+  std::vector<Expr> nonzero;                    // expressions known to differ from 0 (divisors)
+  std::map<std::string, Expr> upper_exclusive;  // loop indices: 0 <= symbol < expr
   static Range size() { return {.low = 0, .high = Range::kMax, .divisor = 1}; }
 };
 
@@ -113,8 +113,7 @@ Proof prove_divisible(const Expr& a, int64_t by, const Facts& facts = {});
 // by a constant of those (then the smallest of the equally good values). If any value of the symbol makes
 // expr == target true, so does the answer; if none does, the answer does not either, which is why the caller re-checks
 // expr == target after binding (B2).
-std::optional<Expr> solve_for(const Expr& expr, const std::string& symbol, const Expr& target,
-                              const Facts& facts = {});
+std::optional<Expr> solve_for(const Expr& expr, const std::string& symbol, const Expr& target, const Facts& facts = {});
 
 }  // namespace fuseloom::sym
 

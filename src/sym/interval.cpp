@@ -132,11 +132,16 @@ Range transfer(Kind kind, std::span<const Range> args) {
   };
   switch (kind) {
     case Kind::Const:
-    case Kind::Symbol: break;
-    case Kind::Add: return fold(add);
-    case Kind::Mul: return fold(multiply);
-    case Kind::FloorDiv: return divide(args[0], args[1]);
-    case Kind::Mod: return remainder(args[0], args[1]);
+    case Kind::Symbol:
+      break;
+    case Kind::Add:
+      return fold(add);
+    case Kind::Mul:
+      return fold(multiply);
+    case Kind::FloorDiv:
+      return divide(args[0], args[1]);
+    case Kind::Mod:
+      return remainder(args[0], args[1]);
     case Kind::Min:
       return fold([](const Range& a, const Range& b) {
         return Range{std::min(a.low, b.low), std::min(a.high, b.high), gcd_int(a.divisor, b.divisor)};
@@ -145,10 +150,14 @@ Range transfer(Kind kind, std::span<const Range> args) {
       return fold([](const Range& a, const Range& b) {
         return Range{std::max(a.low, b.low), std::max(a.high, b.high), gcd_int(a.divisor, b.divisor)};
       });
-    case Kind::Eq: return decided(equal(args[0], args[1]));
-    case Kind::Ne: return decided(negation(equal(args[0], args[1])));
-    case Kind::Lt: return decided(less(args[0], args[1]));
-    case Kind::Le: return decided(less_equal(args[0], args[1]));
+    case Kind::Eq:
+      return decided(equal(args[0], args[1]));
+    case Kind::Ne:
+      return decided(negation(equal(args[0], args[1])));
+    case Kind::Lt:
+      return decided(less(args[0], args[1]));
+    case Kind::Le:
+      return decided(less_equal(args[0], args[1]));
     case Kind::Select: {
       if (excludes_zero(args[0])) return args[1];
       if (is_point(args[0]) && args[0].low == 0) return args[2];

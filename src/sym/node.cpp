@@ -131,8 +131,9 @@ int compare_monomials(std::span<const Expr> a, std::span<const Expr> b) {
 
 void collect_like_terms(Polynomial& polynomial) {
   std::vector<Term>& terms = polynomial.terms;
-  const auto before = [](const Term& a, const Term& b) { return compare_monomials(a.atoms(), b.atoms()) < 0; };
-  if (!std::is_sorted(terms.begin(), terms.end(), before)) std::stable_sort(terms.begin(), terms.end(), before);
+  if (!std::is_sorted(terms.begin(), terms.end(), comes_before)) {
+    std::stable_sort(terms.begin(), terms.end(), comes_before);
+  }
   size_t kept = 0;
   for (size_t i = 0; i < terms.size();) {
     Term term = std::move(terms[i++]);

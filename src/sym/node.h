@@ -17,7 +17,7 @@ struct Expr::Node {
   base::Hash128 fingerprint;  // of the structure: two nodes are equal exactly when their fingerprints are
   std::string name;           // of a symbol
   std::vector<Expr> args;
-  Range range;                // what holds without any facts
+  Range range;  // what holds without any facts
 };
 
 // The door to the private parts of Expr.
@@ -42,7 +42,7 @@ int compare(const Expr& a, const Expr& b);
 std::span<const Expr> atoms_of(const Expr& monomial);
 
 struct Term {
-  Expr body;                // an Expr whose atoms are the monomial; its own constant factor does not count
+  Expr body;  // an Expr whose atoms are the monomial; its own constant factor does not count
   int64_t coefficient = 1;
   std::span<const Expr> atoms() const { return atoms_of(body); }
 };
@@ -61,14 +61,16 @@ Term make_term(std::vector<Expr> atoms, int64_t coefficient);
 // what makes polynomial division terminate with a unique remainder.
 int compare_monomials(std::span<const Expr> a, std::span<const Expr> b);
 
+inline bool comes_before(const Term& a, const Term& b) { return compare_monomials(a.atoms(), b.atoms()) < 0; }
+
 // Sorts the terms and adds up equal monomials.
 void collect_like_terms(Polynomial& polynomial);
 // A canonical sum from collected terms.
 Expr sum_expr(const Polynomial& polynomial);
 
-// The sum of the magnitudes of the coefficients and the constant, saturating. Since norm(a + b) <= norm(a) + norm(b) and
-// norm(a*b) <= norm(a)*norm(b), no coefficient of a result wraps while the norm stays within kMaxNorm. Rules that derive
-// new coefficients apply within it only: they argue about integers, not about integers modulo 2^64.
+// The sum of the magnitudes of the coefficients and the constant, saturating. Since norm(a + b) <= norm(a) + norm(b)
+// and norm(a*b) <= norm(a)*norm(b), no coefficient of a result wraps while the norm stays within kMaxNorm. Rules that
+// derive new coefficients apply within it only: they argue about integers, not about integers modulo 2^64.
 constexpr int64_t kMaxNorm = int64_t{1} << 60;
 int64_t norm_of(const Expr& expr);
 int64_t saturating_product(int64_t a, int64_t b);  // of nonnegative numbers

@@ -88,8 +88,7 @@ Range Algebra::symbol_range(const Expr& symbol) {
   Range result;
   const std::string& name = symbol.name();
   if (const auto it = facts_->symbols.find(name); it != facts_->symbols.end()) result = it->second;
-  if (const auto it = upper_exclusive_.find(name);
-      it != upper_exclusive_.end() && visiting_.insert(name).second) {
+  if (const auto it = upper_exclusive_.find(name); it != upper_exclusive_.end() && visiting_.insert(name).second) {
     result.low = std::max<int64_t>(result.low, 0);
     const int64_t high = range(it->second).high;
     if (high != Range::kMax) result.high = std::min(result.high, std::max<int64_t>(high, 1) - 1);
@@ -180,7 +179,8 @@ bool Algebra::prove_at_most(Expr expr, int64_t limit, int& budget) {
     if (whole.high <= limit) return true;
     if (whole.low > limit || budget-- <= 0) return false;
     std::optional<Relaxation> relaxation;
-    for (const BoundKind kind : {BoundKind::Index, BoundKind::Digit, BoundKind::Branch, BoundKind::Constant}) {
+    for (const BoundKind kind :
+         {BoundKind::FreeIndex, BoundKind::Digit, BoundKind::Branch, BoundKind::Index, BoundKind::Constant}) {
       if ((relaxation = relax(expr, kind))) break;
     }
     if (!relaxation) return false;
@@ -203,20 +203,19 @@ std::optional<Algebra::Relaxation> Algebra::relax(const Expr& expr, BoundKind ki
       if (std::find(atoms.begin(), atoms.end(), atom) == atoms.end()) atoms.push_back(atom);
     }
   }
-  if (kind == BoundKind::Index) {
-    std::erase_if(atoms, [&](const Expr& atom) {
-      return !atom.is_symbol() || !upper_exclusive_.contains(atom.name());
-    });
-    // An index that bounds another one waits for it: in j < i < n first j becomes i - 1.
-    std::vector<Expr> first, later;
+  if (kind == BoundKind::FreeIndex || kind == BoundKind::Index) {
+    std::vector<Expr> free, waiting;
     for (const Expr& atom : atoms) {
-      const bool bounds_another = std::any_of(atoms.begin(), atoms.end(), [&](const Expr& other) {
-        return other != atom && symbols_of(upper_exclusive_.at(other.name())).contains(atom.name());
+      if (!atom.is_symbol() || !upper_exclusive_.contains(atom.name())) continue;
+      const bool waits = std::any_of(atoms.begin(), atoms.end(), [&](const Expr& other) {
+        if (other == atom) return false;
+        const auto bound = other.is_symbol() ? upper_exclusive_.find(other.name()) : upper_exclusive_.end();
+        return symbols_of(bound != upper_exclusive_.end() ? bound->second : other).contains(atom.name());
       });
-      (bounds_another ? later : first).push_back(atom);
+      (waits ? waiting : free).push_back(atom);
     }
-    atoms = std::move(first);
-    atoms.insert(atoms.end(), later.begin(), later.end());
+    atoms = std::move(free);
+    if (kind == BoundKind::Index) atoms.insert(atoms.end(), waiting.begin(), waiting.end());
   }
   if (kind == BoundKind::Constant) {
     // The interval has already replaced what occurs once, with a constant factor: only correlations are to be gained.
@@ -241,19 +240,23 @@ std::optional<Algebra::Relaxation> Algebra::relax(const Expr& expr, BoundKind ki
 std::optional<Algebra::Relaxation> Algebra::relax_atom(const Expr& expr, const Expr& atom, BoundKind kind) {
   const auto is_of_kind = [&] {
     switch (atom.kind()) {
-      case Kind::Symbol: return kind == BoundKind::Index || kind == BoundKind::Constant;
+      case Kind::Symbol:
+        return kind == BoundKind::FreeIndex || kind == BoundKind::Index || kind == BoundKind::Constant;
       case Kind::FloorDiv:
-      case Kind::Mod: return kind == BoundKind::Digit || kind == BoundKind::Constant;
+      case Kind::Mod:
+        return kind == BoundKind::Digit || kind == BoundKind::Constant;
       case Kind::Min:
       case Kind::Max:
-      case Kind::Select: return kind == BoundKind::Branch || kind == BoundKind::Constant;
+      case Kind::Select:
+        return kind == BoundKind::Branch || kind == BoundKind::Constant;
       case Kind::Const:
       case Kind::Add:
       case Kind::Mul:
       case Kind::Eq:
       case Kind::Ne:
       case Kind::Lt:
-      case Kind::Le: return kind == BoundKind::Constant;
+      case Kind::Le:
+        return kind == BoundKind::Constant;
     }
     FL_CHECK(false, "unknown kind");
   };
@@ -292,7 +295,9 @@ std::optional<Algebra::Relaxation> Algebra::relax_atom(const Expr& expr, const E
   };
   // 2. The bound of the atom in that direction.
   switch (kind) {
-    case BoundKind::Index: return one_of({with(grows ? ring.subtract(upper_exclusive_.at(atom.name()), 1) : 0)});
+    case BoundKind::FreeIndex:
+    case BoundKind::Index:
+      return one_of({with(grows ? ring.subtract(upper_exclusive_.at(atom.name()), 1) : 0)});
     case BoundKind::Digit: {
       const Expr &x = atom.args()[0], &n = atom.args()[1];
       if (!at_least(n, 1)) return std::nullopt;

@@ -70,9 +70,13 @@ void print_term(const Expr& term, bool first, std::string& out) {
 
 void print(const Expr& expr, std::string& out) {
   switch (expr.kind()) {
-    case Kind::Symbol: out += expr.name(); return;
+    case Kind::Symbol:
+      out += expr.name();
+      return;
     case Kind::Const:
-    case Kind::Mul: print_term(expr, true, out); return;
+    case Kind::Mul:
+      print_term(expr, true, out);
+      return;
     case Kind::Add: {
       bool first = true;
       for (const Expr& term : expr.args()) {
@@ -89,7 +93,8 @@ void print(const Expr& expr, std::string& out) {
     case Kind::Ne:
     case Kind::Lt:
     case Kind::Le:
-    case Kind::Select: break;
+    case Kind::Select:
+      break;
   }
   for (const Function& function : kFunctions) {
     if (function.kind == expr.kind()) out += function.name;

@@ -36,9 +36,24 @@ TEST(SymExpr, EqualityIsStructural) {
 }
 
 TEST(SymExpr, OrderIsTotalAndFreeOfAddresses) {
-  const std::vector<Expr> sorted = {a,         b,         n,           a + b,      a + 1,  a * b,
-                                    a * 2,     floor_div(a, 2), mod(a, 2), min(a, b), max(a, b), eq(a, b),
-                                    lt(a, b),  le(a, b),  select(lt(a, 1), b, n), -3, 0, 5};
+  const std::vector<Expr> sorted = {a,
+                                    b,
+                                    n,
+                                    a + b,
+                                    a + 1,
+                                    a * b,
+                                    a * 2,
+                                    floor_div(a, 2),
+                                    mod(a, 2),
+                                    min(a, b),
+                                    max(a, b),
+                                    eq(a, b),
+                                    lt(a, b),
+                                    le(a, b),
+                                    select(lt(a, 1), b, n),
+                                    -3,
+                                    0,
+                                    5};
   for (size_t i = 0; i < sorted.size(); ++i) {
     for (size_t j = 0; j < sorted.size(); ++j) {
       EXPECT_EQ(sorted[i] < sorted[j], i < j) << to_string(sorted[i]) << " and " << to_string(sorted[j]);
@@ -89,10 +104,10 @@ TEST(SymExpr, Substitute) {
 }
 
 TEST(SymText, RoundTrip) {
-  for (const char* text : {"0", "-5", "a", "-a", "a*4", "-a*4", "a - b*3 + 1", "a.b + c_1", "min(a, b, 3)",
-                           "max(a, floor_div(b, n))", "select(lt(a, b), n, mod(n, 3))", "eq(a, b + 1)", "ne(a, 0)",
-                           "le(a, b)", "-9223372036854775808", "a*-9223372036854775808", "a + -9223372036854775808",
-                           "a*b*b - 9223372036854775807"}) {
+  for (const char* text :
+       {"0", "-5", "a", "-a", "a*4", "-a*4", "a - b*3 + 1", "a.b + c_1", "min(a, b, 3)", "max(a, floor_div(b, n))",
+        "select(lt(a, b), n, mod(n, 3))", "eq(a, b + 1)", "ne(a, 0)", "le(a, b)", "-9223372036854775808",
+        "a*-9223372036854775808", "a + -9223372036854775808", "a*b*b - 9223372036854775807"}) {
     EXPECT_EQ(to_string(parse_expr(text)), text);
   }
   // A product too large to expand keeps its sums.
@@ -119,8 +134,8 @@ TEST(SymText, LexerStopsBehindTheExpression) {
 }
 
 TEST(SymText, Errors) {
-  for (const char* text : {"", "a +", "a b", "(a", "f(a)", "min(a)", "mod(a)", "select(a, b)", "floor_div(a, b, n)", "4.5",
-                           "9223372036854775808", "a * * b", "\"a\""}) {
+  for (const char* text : {"", "a +", "a b", "(a", "f(a)", "min(a)", "mod(a)", "select(a, b)", "floor_div(a, b, n)",
+                           "4.5", "9223372036854775808", "a * * b", "\"a\""}) {
     EXPECT_THROW(parse_expr(text), UserError) << text;
   }
   EXPECT_THROW(parse_expr(std::string(100000, '(')), UserError);
@@ -144,9 +159,15 @@ TEST(SymExpr, SharingDoesNotExplode) {
     Expr x = a;
     for (int i = 0; i < levels; ++i) {
       switch (i % 3) {
-        case 0: x = floor_div(x + mod(x, 3) * 5 + b, 7); break;
-        case 1: x = max(min(x, b + i), floor_div(x, n)) + i; break;
-        default: x = select(lt(x, n * i), x + 1, mod(x, n + i)); break;
+        case 0:
+          x = floor_div(x + mod(x, 3) * 5 + b, 7);
+          break;
+        case 1:
+          x = max(min(x, b + i), floor_div(x, n)) + i;
+          break;
+        default:
+          x = select(lt(x, n * i), x + 1, mod(x, n + i));
+          break;
       }
     }
     return x;
@@ -162,7 +183,8 @@ TEST(SymExpr, SharingDoesNotExplode) {
   EXPECT_EQ(evaluate(x, point), evaluate(simple, point));
   EXPECT_NE(substituted, x);
   Expr sum = 0;
-  for (int i = 0; i < 500; ++i) sum = sum + Expr::symbol("s" + std::to_string(i)) * i + floor_div(Expr::symbol("t"), i + 2);
+  for (int i = 0; i < 500; ++i)
+    sum = sum + Expr::symbol("s" + std::to_string(i)) * i + floor_div(Expr::symbol("t"), i + 2);
   EXPECT_TRUE(simplify(sum, facts) == sum);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   std::printf("shared and wide expressions: %.3f s\n", seconds);

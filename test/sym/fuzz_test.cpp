@@ -25,11 +25,20 @@ World random_world(RandomExpr& random, size_t point_count) {
   for (const char* name : {"a", "b", "c", "n"}) {
     Range range;
     switch (random.uniform(0, 4)) {
-      case 0: range = Facts::size(); break;
-      case 1: range = {.low = 1, .high = Range::kMax, .divisor = random.uniform(1, 4)}; break;
-      case 2: range = {.low = random.uniform(-9, 0), .high = random.uniform(0, 9)}; break;
-      case 3: range = {.divisor = random.uniform(0, 8)}; break;
-      default: continue;
+      case 0:
+        range = Facts::size();
+        break;
+      case 1:
+        range = {.low = 1, .high = Range::kMax, .divisor = random.uniform(1, 4)};
+        break;
+      case 2:
+        range = {.low = random.uniform(-9, 0), .high = random.uniform(0, 9)};
+        break;
+      case 3:
+        range = {.divisor = random.uniform(0, 8)};
+        break;
+      default:
+        continue;
     }
     facts.symbols[name] = range;
   }
@@ -139,8 +148,8 @@ TEST(SymFuzz, ProofsAreTrue) {
       b.expr = a.expr + shift.expr;
       for (size_t i = 0; i < b.values.size(); ++i) b.values[i] = a.values[i] + shift.values[i];
     }
-    SCOPED_TRACE("case seed " + std::to_string(seed) + ": " + to_string(a.expr) + " and " + to_string(b.expr) + " with " +
-                 describe(world.facts));
+    SCOPED_TRACE("case seed " + std::to_string(seed) + ": " + to_string(a.expr) + " and " + to_string(b.expr) +
+                 " with " + describe(world.facts));
     const int64_t divisor = random.uniform(-4, 8);
     const auto check = [&](Proof proof, auto&& holds) {
       yes += proof == Proof::Yes;
@@ -222,7 +231,8 @@ TEST(SymFuzz, IndexArithmeticRoundTrips) {
 // Constants at the ends of int64: nothing is undefined, text stays exact, ranges stay sound for what does not wrap.
 TEST(SymFuzz, LargeConstantsAreHarmless) {
   std::printf("seed %llu\n", static_cast<unsigned long long>(kFuzzSeed));
-  const int64_t large[] = {INT64_MIN, INT64_MIN + 1, INT64_MAX, INT64_MAX - 1, int64_t{1} << 62, -(int64_t{1} << 61), -1, 1, 0};
+  const int64_t large[] = {
+      INT64_MIN, INT64_MIN + 1, INT64_MAX, INT64_MAX - 1, int64_t{1} << 62, -(int64_t{1} << 61), -1, 1, 0};
   for (int test = 0; test < 3000; ++test) {
     const uint64_t seed = kFuzzSeed + 3000000 + static_cast<uint64_t>(test);
     RandomExpr random(seed, kNames, {});
@@ -234,16 +244,26 @@ TEST(SymFuzz, LargeConstantsAreHarmless) {
       }
       const Expr a = self(self, depth - 1), b = random.uniform(0, 1) != 0 ? constant() : self(self, depth - 1);
       switch (random.uniform(0, 9)) {
-        case 0: return a + b;
-        case 1: return a - b;
-        case 2: return a * b;
-        case 3: return floor_div(a, b);
-        case 4: return mod(a, b);
-        case 5: return min(a, b);
-        case 6: return max(a, b);
-        case 7: return le(a, b);
-        case 8: return eq(a, b);
-        default: return select(lt(a, b), a, b);
+        case 0:
+          return a + b;
+        case 1:
+          return a - b;
+        case 2:
+          return a * b;
+        case 3:
+          return floor_div(a, b);
+        case 4:
+          return mod(a, b);
+        case 5:
+          return min(a, b);
+        case 6:
+          return max(a, b);
+        case 7:
+          return le(a, b);
+        case 8:
+          return eq(a, b);
+        default:
+          return select(lt(a, b), a, b);
       }
     };
     const Expr expr = grow(grow, static_cast<int>(random.uniform(1, 4)));

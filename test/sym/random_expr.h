@@ -57,27 +57,49 @@ class RandomExpr {
     const auto divisor = [&] { return uniform(0, 2) != 0 ? constant(uniform(-4, 16)) : (*this)(depth - 1); };
     switch (uniform(0, 13)) {
       case 0:
-      case 1: return binary(a, (*this)(depth - 1), [](auto& x, auto& y) { return x + y; }, std::plus<int64_t>());
-      case 2: return binary(a, (*this)(depth - 1), [](auto& x, auto& y) { return x - y; }, std::minus<int64_t>());
-      case 3: return binary(a, constant(uniform(-8, 8)), [](auto& x, auto& y) { return x * y; }, std::multiplies<int64_t>());
-      case 4: return binary(a, (*this)(depth / 2), [](auto& x, auto& y) { return x * y; }, std::multiplies<int64_t>());
+      case 1:
+        return binary(
+            a, (*this)(depth - 1), [](auto& x, auto& y) { return x + y; }, std::plus<int64_t>());
+      case 2:
+        return binary(
+            a, (*this)(depth - 1), [](auto& x, auto& y) { return x - y; }, std::minus<int64_t>());
+      case 3:
+        return binary(
+            a, constant(uniform(-8, 8)), [](auto& x, auto& y) { return x * y; }, std::multiplies<int64_t>());
+      case 4:
+        return binary(
+            a, (*this)(depth / 2), [](auto& x, auto& y) { return x * y; }, std::multiplies<int64_t>());
       case 5:
-      case 6: return binary(a, divisor(), [](auto& x, auto& y) { return floor_div(x, y); }, reference_floor_div);
+      case 6:
+        return binary(
+            a, divisor(), [](auto& x, auto& y) { return floor_div(x, y); }, reference_floor_div);
       case 7:
-      case 8: return binary(a, divisor(), [](auto& x, auto& y) { return mod(x, y); }, reference_mod);
+      case 8:
+        return binary(
+            a, divisor(), [](auto& x, auto& y) { return mod(x, y); }, reference_mod);
       case 9:
-        return binary(a, (*this)(depth - 1), [](auto& x, auto& y) { return min(x, y); },
-                      [](int64_t x, int64_t y) { return std::min(x, y); });
+        return binary(
+            a, (*this)(depth - 1), [](auto& x, auto& y) { return min(x, y); },
+            [](int64_t x, int64_t y) { return std::min(x, y); });
       case 10:
-        return binary(a, (*this)(depth - 1), [](auto& x, auto& y) { return max(x, y); },
-                      [](int64_t x, int64_t y) { return std::max(x, y); });
+        return binary(
+            a, (*this)(depth - 1), [](auto& x, auto& y) { return max(x, y); },
+            [](int64_t x, int64_t y) { return std::max(x, y); });
       case 11: {
         const Result b = (*this)(depth - 1);
         switch (uniform(0, 3)) {
-          case 0: return binary(a, b, [](auto& x, auto& y) { return eq(x, y); }, std::equal_to<int64_t>());
-          case 1: return binary(a, b, [](auto& x, auto& y) { return ne(x, y); }, std::not_equal_to<int64_t>());
-          case 2: return binary(a, b, [](auto& x, auto& y) { return lt(x, y); }, std::less<int64_t>());
-          default: return binary(a, b, [](auto& x, auto& y) { return le(x, y); }, std::less_equal<int64_t>());
+          case 0:
+            return binary(
+                a, b, [](auto& x, auto& y) { return eq(x, y); }, std::equal_to<int64_t>());
+          case 1:
+            return binary(
+                a, b, [](auto& x, auto& y) { return ne(x, y); }, std::not_equal_to<int64_t>());
+          case 2:
+            return binary(
+                a, b, [](auto& x, auto& y) { return lt(x, y); }, std::less<int64_t>());
+          default:
+            return binary(
+                a, b, [](auto& x, auto& y) { return le(x, y); }, std::less_equal<int64_t>());
         }
       }
       case 12: {
@@ -90,8 +112,9 @@ class RandomExpr {
       }
       default: {
         const Result d = divisor();
-        return binary(a, d, [](auto& x, auto& y) { return ceil_div(x, y); },
-                      [](int64_t x, int64_t y) { return -reference_floor_div(-x, y); });
+        return binary(
+            a, d, [](auto& x, auto& y) { return ceil_div(x, y); },
+            [](int64_t x, int64_t y) { return -reference_floor_div(-x, y); });
       }
     }
   }

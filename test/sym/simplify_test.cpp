@@ -97,10 +97,8 @@ Facts index_facts() {
   for (const char* name : {"s", "s0", "s1", "s2", "a", "b"}) facts.symbols[name] = Facts::size();
   facts.symbols["v"] = {.low = 0, .divisor = 4};
   facts.symbols["t"] = {.low = 0, .high = 127};
-  facts.upper_exclusive = {{"i", Expr::symbol("s0")},
-                           {"j", Expr::symbol("s1")},
-                           {"k", Expr::symbol("s2")},
-                           {"x", parse_expr("s0*s1*s2")}};
+  facts.upper_exclusive = {
+      {"i", Expr::symbol("s0")}, {"j", Expr::symbol("s1")}, {"k", Expr::symbol("s2")}, {"x", parse_expr("s0*s1*s2")}};
   facts.nonzero = {parse_expr("a*b + b")};
   return facts;
 }

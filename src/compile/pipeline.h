@@ -1,0 +1,61 @@
+// The pipeline: the one place that lists what happens to a graph on its way to an executable.
+#pragma once
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "build/compile_service.h"
+#include "build/isa.h"
+#include "graph/graph.h"
+#include "graph/pass/pass.h"
+#include "run/executable.h"
+#include "schedule/lower_program.h"
+
+namespace fuseloom::compile {
+
+struct Options {
+  // ---- what to do
+  bool fuse = true;                                 // false: a kernel per node, for comparison and bisection
+  build::Isa isa = build::Isa::Native;
+  schedule::SizeHint hint;                          // typical sizes of symbols
+  std::vector<std::string> skip_passes;             // by name
+  // ---- how to run
+  int32_t threads = 0;                              // 0: as many as there are cores
+  run::RunOptions run;
+  std::shared_ptr<run::ThreadPool> pool;            // shared between programs; made when absent
+  // ---- where to keep compiled kernels: a folder; "" keeps nothing
+  std::optional<std::string> cache_dir;             // absent: build::default_cache_dir()
+  // ---- what to show: a folder for every stage as a numbered file (A18); absent: FUSELOOM_TRACE from the environment
+  std::optional<std::string> trace_dir;
+  bool verify = true;                               // verify every IR after every stage
+  bool dry_run = false;                             // compile and plan, launch nothing: kernels do nothing (A18)
+  std::function<void(const std::string& pass, const graph::Graph&)> before_pass, after_pass;
+};
+
+// What compiling gave, stage by stage.
+struct Report {
+  std::vector<graph::PassReport> passes;
+  size_t nodes = 0;                                 // after the passes: kernels there would be without fusion
+  size_t kernels = 0;                               // launches
+  size_t distinct_kernels = 0;
+  double passes_seconds = 0, lower_seconds = 0, emit_seconds = 0, build_seconds = 0, load_seconds = 0, total_seconds = 0;
+  bool from_cache = false;
+  std::string explanation;                          // groups, choices, boundaries
+  std::string graph_text, kernels_text, program_text, source;   // source: the translation units, one after the other
+};
+
+struct Compiled {
+  std::shared_ptr<run::Executable> executable;
+  Report report;
+};
+
+// The passes of the pipeline, in order.
+std::vector<graph::NamedPass> pipeline_passes();
+
+// Takes the graph. Throws UserError, Unsupported or InternalError.
+Compiled compile(graph::Graph graph, const Options& options = {});
+
+}  // namespace fuseloom::compile

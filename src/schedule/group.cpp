@@ -1,0 +1,673 @@
+#include "schedule/group.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/check.h"
+#include "schedule/read.h"
+
+namespace fuseloom::schedule {
+
+using graph::Graph;
+using graph::Node;
+using sym::Expr;
+
+std::string_view group_kind_name(GroupKind kind) {
+  switch (kind) {
+    case GroupKind::Loops: return "loops";
+    case GroupKind::Contraction: return "contraction";
+    case GroupKind::Scan: return "scan";
+    case GroupKind::Call: return "call";
+    case GroupKind::Alias: return "alias";
+    case GroupKind::Control: return "control";
+  }
+  return "?";
+}
+
+std::string_view why_text(Why why) {
+  switch (why) {
+    case Why::NotFusible: return "one of the two runs as a whole";
+    case Why::GraphOutput: return "the value is a result of the program";
+    case Why::OtherConsumers: return "several kernels read it, and computing it in each costs more than storing it";
+    case Why::DifferentLoop: return "its loop does not match the consumer's";
+    case Why::DifferentReduction: return "the consumer folds other axes";
+    case Why::ComputedRepeatedly: return "it would be computed again and again inside the consumer";
+    case Why::SecondContraction: return "one contraction per kernel";
+    case Why::ReadElsewhere: return "the consumer reads it at other positions than its own";
+    case Why::TooLarge: return "the kernel has reached its limit of nodes";
+    case Why::WouldWait: return "the two kernels would wait for each other";
+    case Why::FusionOff: return "fusion is switched off";
+  }
+  return "?";
+}
+
+namespace {
+
+// What may be computed behind a broadcast whose innermost axis is missing (it is hoisted out of the innermost loop), and
+// behind one that repeats the innermost axis.
+constexpr int kHoisted = 64, kRepeatedRow = 4, kContractionOperand = 3, kInsideWindow = 0;
+constexpr size_t kMaxUses = 4, kMaxConsumers = 8;
+
+bool same_size(const Expr& a, const Expr& b, const sym::Facts& facts) {
+  return a == b || sym::prove_equal(a, b, facts) == sym::Proof::Yes;
+}
+
+class Grouper {
+ public:
+  Grouper(const Graph& graph, const GroupOptions& options) : graph_(graph), options_(options), users_(graph.users()) {
+    groups_of_.resize(static_cast<size_t>(graph.node_capacity()));
+    roles_.resize(static_cast<size_t>(graph.node_capacity()), LoopRole::None);
+    position_.resize(static_cast<size_t>(graph.node_capacity()), 0);
+    is_output_.resize(static_cast<size_t>(graph.value_count()), 0);
+    owner_.resize(static_cast<size_t>(graph.value_count()), -1);
+    for (const ValueId id : graph.outputs()) is_output_[static_cast<size_t>(id.index)] = 1;
+    for (size_t i = 0; i < graph.nodes().size(); ++i) position_[index_of(graph.nodes()[i])] = static_cast<int>(i);
+  }
+
+  Grouping run() {
+    const std::vector<NodeId>& order = graph_.nodes();
+    for (size_t i = order.size(); i-- > 0;) place(order[i]);
+    return finish();
+  }
+
+ private:
+  static size_t index_of(NodeId id) { return static_cast<size_t>(id.index); }
+  static size_t index_of(ValueId id) { return static_cast<size_t>(id.index); }
+
+  // ---- one node, all its consumers already placed
+  void place(NodeId id) {
+    const Node& node = graph_.node(id);
+    if (node.op->name == "constant") return;
+    const LoopRole role = roles_[index_of(id)] = loop_role(graph_, id);
+    bool used = node.op->has_side_results;
+    for (const ValueId output : node.outputs) used = used || is_output_[index_of(output)] != 0 || !users_[index_of(output)].empty();
+    if (!used) return;
+    if (role == LoopRole::None) {
+      if (can_stand_as_value(node)) {
+        place_inline_value(id);
+      } else {
+        new_group(node.subgraphs.empty() ? GroupKind::Call : GroupKind::Control, id);
+      }
+      return;
+    }
+    const ValueId value = node.outputs[0];
+    std::set<int> consumers;
+    std::optional<Reason> forced;
+    if (is_output_[index_of(value)] != 0) forced = Reason{Why::GraphOutput, ""};
+    for (const NodeId user : users_[index_of(value)]) {
+      for (const int group : groups_of_[index_of(user)]) {
+        consumers.insert(group);
+        if (!is_loops(group)) forced = Reason{Why::NotFusible, graph_.node(user).op->name};
+      }
+    }
+    if (!options_.fuse) forced = Reason{Why::FusionOff, ""};
+
+    std::map<int, std::optional<Reason>> answers;
+    for (const int group : consumers) answers[group] = is_loops(group) ? can_take(groups_[static_cast<size_t>(group)], id) : forced;
+    const bool all_take = !consumers.empty() && std::all_of(answers.begin(), answers.end(), [](const auto& a) { return !a.second; });
+    if (!forced && all_take && (consumers.size() == 1 || (consumers.size() <= kMaxConsumers && is_free(node, role)))) {
+      for (const int group : consumers) take(group, id);
+      return;
+    }
+    if (options_.fuse && role != LoopRole::View) {
+      for (const int group : consumers) {
+        if (answers[group] || !is_loops(group) || !reads_in_place(groups_[static_cast<size_t>(group)], value)) continue;
+        std::set<int> others = consumers;
+        others.erase(group);
+        if (waits_for(group, others)) {
+          answers[group] = Reason{Why::WouldWait, ""};
+          continue;
+        }
+        take(group, id);
+        store(group, value);
+        answers[group] = forced ? forced : Reason{Why::OtherConsumers, ""};
+        note_boundaries(value, group, consumers, answers, forced);
+        return;
+      }
+    }
+    const GroupKind kind = role == LoopRole::Contraction ? GroupKind::Contraction
+                           : role == LoopRole::Scan      ? GroupKind::Scan
+                           : is_alias(node)              ? GroupKind::Alias
+                                                         : GroupKind::Loops;
+    const int group = new_group(kind, id);
+    note_boundaries(value, group, consumers, answers, forced);
+  }
+
+  // A node without a loop role whose result is one integer known from sizes: consumers compute it in place.
+  bool can_stand_as_value(const Node& node) const {
+    if (node.op->name != "sym_value") return false;
+    const ValueId value = node.outputs[0];
+    if (is_output_[index_of(value)] != 0 || node.attrs.shape("values").size() != 1) return false;
+    for (const NodeId user : users_[index_of(value)]) {
+      for (const int group : groups_of_[index_of(user)]) {
+        if (!is_loops(group)) return false;
+      }
+    }
+    return true;
+  }
+  void place_inline_value(NodeId id) {
+    std::set<int> consumers;
+    for (const NodeId user : users_[index_of(graph_.node(id).outputs[0])]) {
+      consumers.insert(groups_of_[index_of(user)].begin(), groups_of_[index_of(user)].end());
+    }
+    for (const int group : consumers) take(group, id);
+  }
+
+  bool is_loops(int group) const {
+    const GroupKind kind = groups_[static_cast<size_t>(group)].kind;
+    return kind == GroupKind::Loops || kind == GroupKind::Contraction || kind == GroupKind::Scan;
+  }
+  static bool is_alias(const Node& node) { return node.op->name == "reshape"; }
+
+  // Cheap enough to compute in each consumer: costs no more than reading the result back.
+  bool is_free(const Node& node, LoopRole role) const {
+    switch (role) {
+      case LoopRole::View: return node.op->name != "concat";
+      case LoopRole::Generated: return true;
+      case LoopRole::Pointwise: {
+        size_t data = 0;
+        for (const ValueId input : node.inputs) {
+          const Tensor* constant = input.valid() ? graph_.constant(input) : nullptr;
+          if (input.valid() && (constant == nullptr || constant->count() != 1)) ++data;
+        }
+        return data <= 1 && node.op->cost <= 1;
+      }
+      case LoopRole::None:
+      case LoopRole::Gather:
+      case LoopRole::Reduction:
+      case LoopRole::SmallReduction:
+      case LoopRole::Window:
+      case LoopRole::Contraction:
+      case LoopRole::Scan: return false;
+    }
+    return false;
+  }
+
+  // ---- structure questions
+  std::vector<size_t> reduced_axes(const Group& group) const {
+    std::vector<size_t> axes;
+    for (size_t i = 0; i < group.axes.size(); ++i) {
+      if (group.axes[i].reduced) axes.push_back(i);
+    }
+    return axes;
+  }
+
+  // Whether `index` is exactly the group's axes in order (all of them, or all that are not reduced), skipping size-1
+  // dimensions: then storing the value at its own positions writes every element once.
+  bool reads_in_place(const Group& group, ValueId value) const {
+    const auto found = group.uses.find(value);
+    if (found == group.uses.end() || found->second.size() != 1) return false;
+    const Use& use = found->second[0];
+    if (!use.guards.empty() || use.budget < kHoisted) return false;
+    const op::Shape& shape = graph_.type(value).shape;
+    for (const bool with_reduced : {true, false}) {
+      std::vector<const Axis*> expected;
+      for (const Axis& axis : group.axes) {
+        if (with_reduced || !axis.reduced) expected.push_back(&axis);
+      }
+      size_t next = 0;
+      bool same = true;
+      for (size_t d = 0; d < shape.size() && same; ++d) {
+        if (use.index[d].is_const(0) && shape[d].is_const(1)) continue;
+        same = next < expected.size() && use.index[d].is_symbol() && use.index[d].name() == expected[next]->name &&
+               same_size(shape[d], expected[next]->extent, graph_.facts());
+        ++next;
+      }
+      if (same && next == expected.size()) return true;
+    }
+    return false;
+  }
+
+  // Would `group` wait for one of `others`, directly or not?
+  bool waits_for(int group, const std::set<int>& others) const {
+    if (others.empty()) return false;
+    std::vector<int> stack{group};
+    std::set<int> seen{group};
+    while (!stack.empty()) {
+      const int current = stack.back();
+      stack.pop_back();
+      for (const int next : waits_on_[static_cast<size_t>(current)]) {
+        if (others.count(next) != 0) return true;
+        if (seen.insert(next).second) stack.push_back(next);
+        if (seen.size() > 4096) return true;   // bounds the search; refusing is always safe
+      }
+    }
+    return false;
+  }
+
+  // How a reduction's folded axes line up with the group's axes.
+  struct Match {
+    std::vector<size_t> axes;       // group axes that become (or are) reduced, in order of the folded dimensions
+    std::vector<Expr> append;       // or: extents of new axes
+  };
+  std::optional<Match> match_reduction(const Group& group, const Node& node, const Use& use) const {
+    const op::Shape& shape = graph_.type(node.inputs[0]).shape;
+    const std::vector<int64_t> folded = folded_axes(graph_, node);
+    std::set<std::string> in_use;
+    for (const Expr& index : use.index) {
+      if (index.is_const()) continue;
+      if (!index.is_symbol()) return std::nullopt;
+      in_use.insert(index.name());
+    }
+    const std::vector<size_t> already = reduced_axes(group);
+    std::vector<size_t> rest;       // group axes the result does not use
+    for (size_t i = 0; i < group.axes.size(); ++i) {
+      if (in_use.count(group.axes[i].name) == 0) rest.push_back(i);
+    }
+    std::vector<Expr> extents;      // of the folded dimensions that are not 1
+    for (const int64_t axis : folded) {
+      const Expr& size = shape[static_cast<size_t>(axis)];
+      if (!size.is_const(1)) extents.push_back(size);
+    }
+    Match match;
+    if (rest.empty()) {
+      if (!already.empty()) return std::nullopt;
+      match.append = extents;
+      return match;
+    }
+    if (!already.empty() && rest != already) return std::nullopt;
+    if (rest.size() != extents.size()) return std::nullopt;
+    for (size_t i = 0; i < rest.size(); ++i) {
+      if (!same_size(group.axes[rest[i]].extent, extents[i], graph_.facts())) return std::nullopt;
+    }
+    match.axes = rest;
+    return match;
+  }
+
+  std::optional<Reason> can_take(const Group& group, NodeId id) const {
+    const Node& node = graph_.node(id);
+    const ValueId value = node.outputs[0];
+    const LoopRole role = roles_[index_of(id)];
+    const auto refuse = [&](Why why) { return Reason{why, std::string(node.op->name)}; };
+    if (group.nodes.size() >= options_.max_nodes) return refuse(Why::TooLarge);
+    const auto found = group.uses.find(value);
+    FL_CHECK(found != group.uses.end(), "group {} does not read %{}", group.id, value.index);
+    const std::vector<Use>& uses = found->second;
+    if (uses.size() > kMaxUses) return refuse(Why::ReadElsewhere);
+    const int budget = std::min_element(uses.begin(), uses.end(), [](const Use& a, const Use& b) { return a.budget < b.budget; })->budget;
+    switch (role) {
+      case LoopRole::None:
+      case LoopRole::Scan: return refuse(Why::NotFusible);
+      case LoopRole::View:
+        if (node.inputs.size() * uses.size() > 8) return refuse(Why::ReadElsewhere);
+        return std::nullopt;
+      case LoopRole::Pointwise:
+      case LoopRole::Generated:
+      case LoopRole::Gather: {
+        const int cost = role == LoopRole::Pointwise ? node.op->cost : role == LoopRole::Gather ? 4 : 0;
+        if (cost > budget) return refuse(Why::ComputedRepeatedly);
+        return std::nullopt;
+      }
+      case LoopRole::SmallReduction:
+      case LoopRole::Window: {
+        if (group.kind != GroupKind::Loops || uses.size() != 1 || budget < (role == LoopRole::Window ? kOnce : kHoisted)) {
+          return refuse(Why::ComputedRepeatedly);
+        }
+        if (role == LoopRole::Window && !reduced_axes(group).empty()) return refuse(Why::ComputedRepeatedly);
+        return std::nullopt;
+      }
+      case LoopRole::Reduction: {
+        if (group.kind != GroupKind::Loops || has_window(group)) return refuse(Why::DifferentLoop);
+        if (uses.size() != 1) return refuse(Why::ReadElsewhere);
+        if (budget < kHoisted || !uses[0].guards.empty()) return refuse(Why::ComputedRepeatedly);
+        if (!match_reduction(group, node, uses[0])) {
+          return refuse(reduced_axes(group).empty() ? Why::DifferentLoop : Why::DifferentReduction);
+        }
+        return std::nullopt;
+      }
+      case LoopRole::Contraction: {
+        if (group.kind == GroupKind::Contraction) return refuse(Why::SecondContraction);
+        if (group.kind != GroupKind::Loops || !reduced_axes(group).empty() || has_window(group)) return refuse(Why::DifferentLoop);
+        if (uses.size() != 1 || budget < kOnce) return refuse(Why::ComputedRepeatedly);
+        if (!reads_in_place(group, value)) return refuse(Why::ReadElsewhere);
+        return std::nullopt;
+      }
+    }
+    return std::nullopt;
+  }
+
+  bool has_window(const Group& group) const {
+    return std::any_of(group.nodes.begin(), group.nodes.end(), [&](NodeId id) { return roles_[index_of(id)] == LoopRole::Window; });
+  }
+
+  // ---- growing
+  int new_group(GroupKind kind, NodeId root) {
+    const int id = static_cast<int>(groups_.size());
+    groups_.push_back(Group{.id = id, .kind = kind});
+    waits_on_.emplace_back();
+    Group& group = groups_.back();
+    const Node& node = graph_.node(root);
+    if (kind == GroupKind::Call || kind == GroupKind::Control || kind == GroupKind::Alias) {
+      group.nodes.push_back(root);
+      groups_of_[index_of(root)].push_back(id);
+      for (const ValueId output : node.outputs) store(id, output);
+      for (const ValueId input : node.inputs) {
+        if (input.valid()) read(id, input, Use{});
+      }
+      return id;
+    }
+    const ValueId value = node.outputs[0];
+    Use own{.budget = kOnce};
+    for (const Expr& size : graph_.type(value).shape) own.index.push_back(size.is_const(1) ? Expr(0) : add_axis(group, size, false));
+    group.uses[value].push_back(own);
+    take(id, root);
+    store(id, value);
+    return id;
+  }
+
+  Expr add_axis(Group& group, const Expr& extent, bool reduced) {
+    Axis axis{.name = fmt::format("i{}", group.axes.size()), .extent = extent, .reduced = reduced};
+    group.axes.push_back(axis);
+    return Expr::symbol(axis.name);
+  }
+
+  void store(int group, ValueId value) {
+    groups_[static_cast<size_t>(group)].outputs.push_back(value);
+    owner_[index_of(value)] = group;
+    for (const NodeId user : users_[index_of(value)]) {
+      for (const int other : groups_of_[index_of(user)]) {
+        if (other != group) waits_on_[static_cast<size_t>(other)].insert(group);
+      }
+    }
+  }
+
+  void read(int group, ValueId value, Use use) {
+    std::vector<Use>& uses = groups_[static_cast<size_t>(group)].uses[value];
+    for (Use& known : uses) {
+      if (known.index == use.index && known.guards == use.guards) {
+        known.budget = std::min(known.budget, use.budget);
+        return;
+      }
+    }
+    uses.push_back(std::move(use));
+  }
+
+  // Adds the node to the group and notes where its operands are read.
+  void take(int group_id, NodeId id) {
+    Group& group = groups_[static_cast<size_t>(group_id)];
+    const Node& node = graph_.node(id);
+    group.nodes.push_back(id);
+    groups_of_[index_of(id)].push_back(group_id);
+    const op::TensorType& type = graph_.type(node.outputs[0]);
+    const std::vector<Use> uses = group.uses[node.outputs[0]];
+    const LoopRole role = roles_[index_of(id)];
+    for (const Use& use : uses) {
+      switch (role) {
+        case LoopRole::None: break;   // sym_value in place: reads nothing
+        case LoopRole::Generated: break;
+        case LoopRole::Pointwise:
+          for (const ValueId input : node.inputs) {
+            if (!input.valid()) continue;
+            const op::Shape& shape = graph_.type(input).shape;
+            Use next{.index = broadcast_index(shape, type.shape, use.index), .guards = use.guards, .budget = use.budget};
+            next.budget = std::min(next.budget, broadcast_budget(group, use.index, next.index));
+            read(group_id, input, std::move(next));
+          }
+          break;
+        case LoopRole::View: {
+          std::vector<op::TensorType> inputs;
+          for (const ValueId input : node.inputs) inputs.push_back(graph_.type(input));
+          const op::IndexContext context{.inputs = inputs, .output = type, .attrs = node.attrs};
+          for (op::IndexPiece& piece : node.op->index_map(context, use.index)) {
+            Use next{.index = std::move(piece.indices), .guards = use.guards, .budget = use.budget};
+            next.guards.insert(next.guards.end(), piece.guards.begin(), piece.guards.end());
+            next.budget = std::min(next.budget, broadcast_budget(group, use.index, next.index));
+            read(group_id, node.inputs[piece.input], std::move(next));
+          }
+          break;
+        }
+        case LoopRole::Gather: {
+          const int64_t rank = graph_.type(node.inputs[0]).rank();
+          int64_t axis = node.attrs.integer("axis", 0);
+          if (axis < 0) axis += rank;
+          const Expr at = Expr::symbol(fmt::format("g{}", id.index));
+          Index data, indices;
+          if (node.op->name == "gather") {
+            const int64_t index_rank = graph_.type(node.inputs[1]).rank();
+            for (int64_t d = 0; d < axis; ++d) data.push_back(use.index[static_cast<size_t>(d)]);
+            data.push_back(at);
+            for (int64_t d = axis + 1; d < rank; ++d) data.push_back(use.index[static_cast<size_t>(d + index_rank - 1)]);
+            for (int64_t d = 0; d < index_rank; ++d) indices.push_back(use.index[static_cast<size_t>(axis + d)]);
+          } else {
+            data = use.index;
+            data[static_cast<size_t>(axis)] = at;
+            indices = use.index;
+          }
+          read(group_id, node.inputs[1], Use{.index = indices, .guards = use.guards, .budget = std::min(use.budget, kHoisted)});
+          read(group_id, node.inputs[0], Use{.index = data, .guards = use.guards, .budget = kInsideWindow});
+          break;
+        }
+        case LoopRole::Reduction: {
+          const std::optional<Match> match = match_reduction(group, node, use);
+          FL_CHECK(match.has_value(), "reduction {} does not match its group", node.op->name);
+          std::vector<Expr> folded;
+          size_t next = 0;
+          for (const int64_t axis : folded_axes(graph_, node)) {
+            const Expr& size = graph_.type(node.inputs[0]).shape[static_cast<size_t>(axis)];
+            if (size.is_const(1)) {
+              folded.push_back(0);
+            } else if (!match->append.empty()) {
+              folded.push_back(add_axis(group, size, true));
+            } else {
+              Axis& known = group.axes[match->axes[next++]];
+              known.reduced = true;
+              folded.push_back(Expr::symbol(known.name));
+            }
+          }
+          read(group_id, node.inputs[0], Use{.index = unfold_index(graph_, node, use.index, folded), .budget = kOnce});
+          break;
+        }
+        case LoopRole::SmallReduction: {
+          const std::vector<Expr> local = local_axes(group, id, [&] {
+            std::vector<Expr> extents;
+            for (const int64_t axis : folded_axes(graph_, node)) extents.push_back(graph_.type(node.inputs[0]).shape[static_cast<size_t>(axis)]);
+            return extents;
+          }());
+          read(group_id, node.inputs[0], Use{.index = unfold_index(graph_, node, use.index, local), .guards = use.guards,
+                                             .budget = std::min(use.budget, kHoisted)});
+          break;
+        }
+        case LoopRole::Window: {
+          const std::vector<Expr> local = local_axes(group, id, window_extents(graph_, node));
+          GuardedIndex at = window_read(graph_, node, use.index, local);
+          at.guards.insert(at.guards.begin(), use.guards.begin(), use.guards.end());
+          read(group_id, node.inputs[0], Use{.index = at.index, .guards = at.guards, .budget = kInsideWindow});
+          if (node.op->name == "conv") {
+            read(group_id, node.inputs[1], Use{.index = weight_read(graph_, node, use.index, local), .budget = kInsideWindow});
+            if (node.inputs.size() > 2 && node.inputs[2].valid()) {
+              read(group_id, node.inputs[2], Use{.index = {use.index[1]}, .budget = kRepeatedRow});
+            }
+          }
+          break;
+        }
+        case LoopRole::Contraction: {
+          group.kind = GroupKind::Contraction;
+          group.contraction = id;
+          const std::vector<Expr> local = local_axes(group, id, contraction_extents(graph_, node));
+          if (node.op->name == "matmul") {
+            read(group_id, node.inputs[0], Use{.index = matmul_lhs_read(graph_, node, use.index, local[0]), .budget = kContractionOperand});
+            read(group_id, node.inputs[1], Use{.index = matmul_rhs_read(graph_, node, use.index, local[0]), .budget = kContractionOperand});
+          } else {
+            const GuardedIndex at = window_read(graph_, node, use.index, local);
+            read(group_id, node.inputs[0], Use{.index = at.index, .guards = at.guards, .budget = kInsideWindow});
+            read(group_id, node.inputs[1], Use{.index = weight_read(graph_, node, use.index, local), .budget = kInsideWindow});
+            if (node.inputs.size() > 2 && node.inputs[2].valid()) {
+              read(group_id, node.inputs[2], Use{.index = {use.index[1]}, .budget = kRepeatedRow});
+            }
+          }
+          break;
+        }
+        case LoopRole::Scan: read(group_id, node.inputs[0], Use{.index = use.index, .budget = kOnce}); break;
+      }
+    }
+    if (node.op->name == "pad" && node.inputs.size() > 1 && node.inputs[1].valid()) read(group_id, node.inputs[1], Use{.budget = kHoisted});
+  }
+
+  std::vector<Expr> local_axes(Group& group, NodeId id, const std::vector<Expr>& extents) {
+    std::vector<Axis>& axes = group.local_axes[id];
+    std::vector<Expr> out;
+    if (axes.empty()) {
+      for (size_t i = 0; i < extents.size(); ++i) axes.push_back(Axis{fmt::format("r{}_{}", id.index, i), extents[i], true});
+    }
+    for (const Axis& axis : axes) out.push_back(axis.extent.is_const(1) ? Expr(0) : Expr::symbol(axis.name));
+    return out;
+  }
+
+  // An operand that is read at fewer axes than the node runs over is computed repeatedly.
+  static int broadcast_budget(const Group& group, const Index& outer, const Index& inner) {
+    std::set<std::string> before, after;
+    for (const Expr& index : outer) sym::collect_symbols(index, before);
+    for (const Expr& index : inner) sym::collect_symbols(index, after);
+    int budget = kOnce;
+    for (size_t i = 0; i < group.axes.size(); ++i) {
+      if (before.count(group.axes[i].name) == 0 || after.count(group.axes[i].name) != 0) continue;
+      budget = std::min(budget, i + 1 == group.axes.size() || group.axes[i].reduced ? kHoisted : kRepeatedRow);
+    }
+    // Nothing left of the axes: computed once per kernel.
+    return after.empty() ? kOnce - 1 : budget;
+  }
+
+  void note_boundaries(ValueId value, int producer, const std::set<int>& consumers, const std::map<int, std::optional<Reason>>& answers,
+                       const std::optional<Reason>& forced) {
+    for (const int consumer : consumers) {
+      if (consumer == producer) continue;
+      const std::optional<Reason>& answer = answers.at(consumer);
+      const Reason reason = answer ? *answer : forced ? *forced : Reason{Why::OtherConsumers, ""};
+      boundaries_.push_back(Boundary{value, producer, consumer, reason});
+    }
+    if (is_output_[index_of(value)] != 0) boundaries_.push_back(Boundary{value, producer, -1, Reason{Why::GraphOutput, ""}});
+  }
+
+  // ---- order the groups: each after those it waits for, otherwise as the graph has them
+  Grouping finish() {
+    const size_t count = groups_.size();
+    std::vector<int> place(count, 0);
+    std::vector<int> missing(count, 0);
+    std::vector<std::vector<int>> waiters(count);
+    for (size_t g = 0; g < count; ++g) {
+      for (const NodeId id : groups_[g].nodes) place[g] = std::max(place[g], position_[index_of(id)]);
+      for (const auto& [value, uses] : groups_[g].uses) {
+        const int producer = owner_[index_of(value)];
+        if (producer >= 0 && producer != static_cast<int>(g)) waits_on_[g].insert(producer);
+      }
+      wait_for_symbols(g);
+    }
+    for (size_t g = 0; g < count; ++g) {
+      missing[g] = static_cast<int>(waits_on_[g].size());
+      for (const int other : waits_on_[g]) waiters[static_cast<size_t>(other)].push_back(static_cast<int>(g));
+    }
+    std::set<std::pair<int, int>> ready;
+    for (size_t g = 0; g < count; ++g) {
+      if (missing[g] == 0) ready.insert({place[g], static_cast<int>(g)});
+    }
+    std::vector<int> renamed(count, -1);
+    Grouping grouping;
+    while (!ready.empty()) {
+      const int g = ready.begin()->second;
+      ready.erase(ready.begin());
+      renamed[static_cast<size_t>(g)] = static_cast<int>(grouping.groups.size());
+      Group group = std::move(groups_[static_cast<size_t>(g)]);
+      group.id = renamed[static_cast<size_t>(g)];
+      std::sort(group.nodes.begin(), group.nodes.end(), [&](NodeId a, NodeId b) { return position_[index_of(a)] < position_[index_of(b)]; });
+      std::sort(group.outputs.begin(), group.outputs.end(), [&](ValueId a, ValueId b) { return a.index < b.index; });
+      std::set<ValueId> computed;
+      for (const NodeId id : group.nodes) computed.insert(graph_.node(id).outputs.begin(), graph_.node(id).outputs.end());
+      for (const auto& [value, uses] : group.uses) {
+        if (computed.count(value) == 0) group.inputs.push_back(value);
+      }
+      grouping.groups.push_back(std::move(group));
+      for (const int next : waiters[static_cast<size_t>(g)]) {
+        if (--missing[static_cast<size_t>(next)] == 0) ready.insert({place[static_cast<size_t>(next)], next});
+      }
+    }
+    FL_CHECK(grouping.groups.size() == count, "{} groups wait for each other", count - grouping.groups.size());
+    for (Boundary& boundary : boundaries_) {
+      boundary.producer = renamed[static_cast<size_t>(boundary.producer)];
+      if (boundary.consumer >= 0) boundary.consumer = renamed[static_cast<size_t>(boundary.consumer)];
+    }
+    grouping.boundaries = std::move(boundaries_);
+    grouping.owner.resize(owner_.size(), -1);
+    for (size_t v = 0; v < owner_.size(); ++v) {
+      if (owner_[v] >= 0) grouping.owner[v] = renamed[static_cast<size_t>(owner_[v])];
+    }
+    return grouping;
+  }
+
+  // A group whose sizes use a symbol that a node defines runs after that node.
+  void wait_for_symbols(size_t g) {
+    if (!definers_known_) {
+      definers_known_ = true;
+      for (const NodeId id : graph_.nodes()) {
+        const Node& node = graph_.node(id);
+        if (!node.attrs.has("defines") || groups_of_[index_of(id)].empty()) continue;
+        for (const Expr& symbol : node.attrs.shape("defines")) definers_[symbol.name()] = groups_of_[index_of(id)][0];
+      }
+    }
+    if (definers_.empty()) return;
+    std::set<std::string> symbols;
+    for (const auto& [value, uses] : groups_[g].uses) {
+      for (const Expr& size : graph_.type(value).shape) sym::collect_symbols(size, symbols);
+    }
+    for (const NodeId id : groups_[g].nodes) {
+      for (const auto& [name, attr] : graph_.node(id).attrs.all()) {
+        if (const auto* shape = std::get_if<op::Shape>(&attr)) {
+          for (const Expr& size : *shape) sym::collect_symbols(size, symbols);
+        }
+      }
+    }
+    for (const std::string& symbol : symbols) {
+      const auto definer = definers_.find(symbol);
+      if (definer != definers_.end() && definer->second != static_cast<int>(g)) waits_on_[g].insert(definer->second);
+    }
+  }
+
+  const Graph& graph_;
+  const GroupOptions& options_;
+  const std::vector<std::vector<NodeId>> users_;
+  std::vector<std::vector<int>> groups_of_;      // by node: the groups that compute it
+  std::vector<LoopRole> roles_;
+  std::vector<int> position_;
+  std::vector<char> is_output_;
+  std::vector<int> owner_;
+  std::vector<Group> groups_;
+  std::vector<std::set<int>> waits_on_;          // by group: the groups whose values it reads
+  std::vector<Boundary> boundaries_;
+  bool definers_known_ = false;
+  std::map<std::string, int> definers_;
+};
+
+}  // namespace
+
+Grouping group_nodes(const Graph& graph, const GroupOptions& options) { return Grouper(graph, options).run(); }
+
+std::string explain(const Graph& graph, const Grouping& grouping) {
+  const auto name_of = [&](ValueId id) {
+    const std::string& name = graph.value(id).name;
+    return name.empty() ? fmt::format("%{}", id.index) : "%" + name;
+  };
+  std::string out;
+  for (const Group& group : grouping.groups) {
+    out += fmt::format("group {} {}", group.id, group_kind_name(group.kind));
+    for (const Axis& axis : group.axes) out += fmt::format(" {}{}:{}", axis.reduced ? "reduce " : "", axis.name, sym::to_string(axis.extent));
+    out += "\n";
+    for (const NodeId id : group.nodes) {
+      const Node& node = graph.node(id);
+      out += "  ";
+      for (size_t i = 0; i < node.outputs.size(); ++i) out += (i == 0 ? "" : ", ") + name_of(node.outputs[i]) + ": " + op::to_string(graph.type(node.outputs[i]));
+      out += fmt::format(" = {}", node.op->name);
+      if (!node.origin.empty()) out += fmt::format("   from {}", node.origin);
+      out += "\n";
+    }
+    out += "  stores";
+    for (const ValueId value : group.outputs) out += " " + name_of(value);
+    out += "\n";
+  }
+  for (const Boundary& boundary : grouping.boundaries) {
+    out += fmt::format("boundary {}: group {} -> {}: {}{}\n", name_of(boundary.value), boundary.producer,
+                       boundary.consumer < 0 ? std::string("caller") : fmt::format("group {}", boundary.consumer),
+                       why_text(boundary.reason.why), boundary.reason.detail.empty() ? "" : " (" + boundary.reason.detail + ")");
+  }
+  return out;
+}
+
+}  // namespace fuseloom::schedule

@@ -1,0 +1,645 @@
+#include "schedule/loop_builder.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/check.h"
+
+namespace fuseloom::schedule {
+
+using graph::Graph;
+using graph::Node;
+using kernel::Access;
+using kernel::Binding;
+using kernel::BufferId;
+using kernel::Space;
+using kernel::Statement;
+using sym::Expr;
+
+double identity_value(op::Combine combine, DType dtype) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  switch (combine) {
+    case op::Combine::None:
+    case op::Combine::Add:
+    case op::Combine::Or: return 0;
+    case op::Combine::Mul:
+    case op::Combine::And: return 1;
+    case op::Combine::Max:
+    case op::Combine::ArgMax: return is_float(dtype) ? -infinity : 0;
+    case op::Combine::Min:
+    case op::Combine::ArgMin: return is_float(dtype) ? infinity : 0;
+  }
+  return 0;
+}
+
+namespace {
+
+int64_t lowest_integer(DType dtype) {
+  if (!is_signed_int(dtype)) return 0;
+  return std::numeric_limits<int64_t>::min() >> (64 - dtype_bits(dtype));
+}
+int64_t highest_integer(DType dtype) {
+  if (dtype == DType::Bool) return 1;
+  if (is_signed_int(dtype)) return ~lowest_integer(dtype);
+  return dtype_bits(dtype) == 64 ? -1 : (int64_t{1} << dtype_bits(dtype)) - 1;   // u64: all bits
+}
+
+std::string identifier(std::string_view name, int32_t index) {
+  std::string out;
+  for (const char c : name) out += (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ? c : '_';
+  return fmt::format("b{}_{}", index, out.substr(0, 24));
+}
+
+}  // namespace
+
+LoopBuilder::LoopBuilder(const Graph& graph, const Group& group, const AxisPlan& plan) : graph_(graph), group_(group), plan_(plan) {
+  for (const NodeId id : group.nodes) computed_.insert(graph.node(id).outputs.begin(), graph.node(id).outputs.end());
+  scopes_.emplace_back();
+}
+
+bool LoopBuilder::is_external(ValueId value) const { return computed_.count(value) == 0; }
+
+// ---- loops -----------------------------------------------------------------------------------------------------------
+
+void LoopBuilder::open(const std::string& axis, Expr begin, Expr end, Binding binding, int32_t width, int32_t unroll) {
+  Scope scope;
+  scope.owner.what = kernel::Loop{.axis = axis, .begin = std::move(begin), .end = std::move(end), .binding = binding, .width = width, .unroll = unroll};
+  scope.names.insert(axis);
+  scopes_.push_back(std::move(scope));
+  name_level_[axis] = level();
+}
+
+void LoopBuilder::open_reduce(std::vector<kernel::Accumulator> accumulators) {
+  Scope scope;
+  scope.owner.what = kernel::Reduce{.accumulators = std::move(accumulators)};
+  scopes_.push_back(std::move(scope));
+}
+
+void LoopBuilder::open_block(const std::vector<std::string>& names) {
+  Scope scope;
+  scope.names.insert(names.begin(), names.end());
+  scopes_.push_back(std::move(scope));
+  for (const std::string& name : names) name_level_[name] = level();
+}
+
+LoopBuilder::Scope LoopBuilder::pop() {
+  Scope scope = std::move(scopes_.back());
+  scopes_.pop_back();
+  for (const std::string& name : scope.names) name_level_.erase(name);
+  return scope;
+}
+
+kernel::Body LoopBuilder::close_block() { return pop().body; }
+
+void LoopBuilder::close() {
+  Scope scope = pop();
+  if (auto* loop = std::get_if<kernel::Loop>(&scope.owner.what)) {
+    loop->body = std::move(scope.body);
+  } else {
+    auto& reduce = std::get<kernel::Reduce>(scope.owner.what);
+    reduce.body = std::move(scope.body);
+    // From here on the accumulators are values of the body around the scope.
+    for (const kernel::Accumulator& accumulator : reduce.accumulators) {
+      scalar_level_[static_cast<size_t>(accumulator.result.index)] = level();
+      if (accumulator.value.valid()) scalar_level_[static_cast<size_t>(accumulator.value.index)] = level();
+    }
+  }
+  append(std::move(scope.owner));
+}
+
+void LoopBuilder::append(Statement statement) { place(level(), std::move(statement)); }
+
+Expr LoopBuilder::define(const std::string& name, const Expr& value) {
+  append(Statement{kernel::Define{name, value}});
+  scopes_.back().names.insert(name);
+  name_level_[name] = level();
+  return Expr::symbol(name);
+}
+
+int LoopBuilder::level_of(const Expr& expr) const {
+  int level = 0;
+  for (const std::string& symbol : sym::symbols_of(expr)) {
+    const auto found = name_level_.find(symbol);
+    if (found != name_level_.end()) level = std::max(level, found->second);
+  }
+  return level;
+}
+
+// ---- scalars ---------------------------------------------------------------------------------------------------------
+
+ScalarId LoopBuilder::let(DType dtype, kernel::Source source) {
+  int at = 0;
+  if (const auto* index = std::get_if<kernel::IndexValue>(&source)) {
+    at = level_of(index->value);
+  } else if (const auto* load = std::get_if<kernel::Load>(&source)) {
+    at = level_of(load->index);
+    for (const Expr& guard : load->guards) at = std::max(at, level_of(guard));
+    // What the kernel itself writes is read where it is asked for.
+    if (kernel_.buffer(load->buffer).access != Access::Read) at = level();
+  } else if (const auto* apply = std::get_if<kernel::Apply>(&source)) {
+    for (const ScalarId arg : apply->args) at = std::max(at, level_of(arg));
+  } else if (std::holds_alternative<kernel::Current>(source)) {
+    at = level();
+  }
+  const ScalarId id = reserve(dtype);
+  scalar_level_[static_cast<size_t>(id.index)] = at;
+  place(at, Statement{kernel::Let{id, std::move(source)}});
+  return id;
+}
+
+ScalarId LoopBuilder::reserve(DType dtype) {
+  const ScalarId id = kernel_.add_scalar(dtype);
+  scalar_level_.resize(kernel_.scalars.size(), 0);
+  return id;
+}
+
+ScalarId LoopBuilder::apply(std::string_view op, DType result, std::vector<ScalarId> args, op::Attrs attrs) {
+  return let(result, kernel::Apply{&graph_.table().at(op), std::move(args), std::move(attrs)});
+}
+
+ScalarId LoopBuilder::constant(DType dtype, double value) {
+  kernel::Constant constant{.real = value};
+  if (!is_float(dtype)) constant.integer = static_cast<int64_t>(value);
+  return let(dtype, constant);
+}
+
+ScalarId LoopBuilder::integer(DType dtype, int64_t value) {
+  return let(dtype, kernel::Constant{.real = static_cast<double>(value), .integer = value});
+}
+
+ScalarId LoopBuilder::index_value(DType dtype, const Expr& value) { return let(dtype, kernel::IndexValue{simplified(value)}); }
+
+ScalarId LoopBuilder::condition(const std::vector<Expr>& guards) {
+  Expr all = 1;
+  for (const Expr& guard : guards) all = all * simplified(guard);
+  return let(DType::Bool, kernel::IndexValue{all});
+}
+
+ScalarId LoopBuilder::round_to(DType declared, ScalarId value) {
+  if (declared != DType::F16 && declared != DType::BF16) return value;
+  return apply("cast", DType::F32, {apply("cast", declared, {value})});
+}
+
+ScalarId LoopBuilder::identity_of(op::Combine combine, DType dtype) {
+  if (!is_float(dtype)) {
+    if (combine == op::Combine::Max) return integer(dtype, lowest_integer(dtype));
+    if (combine == op::Combine::Min) return integer(dtype, highest_integer(dtype));
+  }
+  return constant(dtype, identity_value(combine, dtype));
+}
+
+ScalarId LoopBuilder::combine(op::Combine combine, DType dtype, ScalarId a, ScalarId b) {
+  switch (combine) {
+    case op::Combine::Add: return apply("add", dtype, {a, b});
+    case op::Combine::Mul: return apply("mul", dtype, {a, b});
+    case op::Combine::Max: return apply("max", dtype, {a, b});
+    case op::Combine::Min: return apply("min", dtype, {a, b});
+    case op::Combine::Or: return apply("or", dtype, {a, b});
+    case op::Combine::And: return apply("and", dtype, {a, b});
+    case op::Combine::None:
+    case op::Combine::ArgMax:
+    case op::Combine::ArgMin: break;
+  }
+  throw InternalError("this combine needs a Reduce scope");
+}
+
+void LoopBuilder::accumulate(ScalarId accumulator, ScalarId value, const Expr& index) {
+  append(Statement{kernel::Accumulate{accumulator, value, simplified(index)}});
+}
+
+// ---- buffers ---------------------------------------------------------------------------------------------------------
+
+BufferId LoopBuilder::argument(ValueId value, Access access) {
+  const auto known = value_buffers_.find(value);
+  if (known != value_buffers_.end()) {
+    Access& held = kernel_.buffers[static_cast<size_t>(known->second.index)].access;
+    if (held != access) held = Access::ReadWrite;
+    return known->second;
+  }
+  const op::TensorType& type = graph_.type(value);
+  const BufferId id = argument(Argument{.kind = Argument::Kind::Value, .value = value}, identifier(graph_.value(value).name, static_cast<int32_t>(arguments_.size())),
+                               type.dtype, op::count_of(type.shape), access);
+  value_buffers_[value] = id;
+  return id;
+}
+
+BufferId LoopBuilder::argument(Argument argument, std::string name, DType dtype, Expr size, Access access) {
+  arguments_.push_back(argument);
+  return kernel_.add_buffer({.name = std::move(name), .dtype = dtype, .space = Space::Global, .access = access, .size = std::move(size)});
+}
+
+BufferId LoopBuilder::local(std::string name, DType dtype, Expr size) {
+  return kernel_.add_buffer({.name = std::move(name), .dtype = dtype, .space = Space::Local, .access = Access::ReadWrite, .size = std::move(size)});
+}
+
+// ---- values ----------------------------------------------------------------------------------------------------------
+
+void LoopBuilder::set_resident(ValueId value, BufferId buffer, Expr position) {
+  Access& access = kernel_.buffers[static_cast<size_t>(buffer.index)].access;
+  if (access == Access::Write) access = Access::ReadWrite;
+  resident_[value] = {buffer, std::move(position)};
+}
+
+ScalarId LoopBuilder::load(BufferId buffer, DType declared, const Expr& position, const std::vector<Expr>& guards, double fill) {
+  kernel::Load source{.buffer = buffer, .index = simplified(position), .fill = fill};
+  for (const std::vector<Expr>* list : std::initializer_list<const std::vector<Expr>*>{&guards_, &guards}) {
+    for (const Expr& guard : *list) {
+      const Expr simple = simplified(guard);
+      if (!simple.is_const() || simple.is_const(0)) source.guards.push_back(simple);
+    }
+  }
+  const ScalarId raw = let(declared, std::move(source));
+  return compute_dtype(declared) == declared ? raw : apply("cast", compute_dtype(declared), {raw});
+}
+
+ScalarId LoopBuilder::value_at(ValueId value, const Index& index, const std::vector<Expr>& guards) {
+  const Key key{value.index, index, guards};
+  for (const Scope& scope : scopes_) {
+    const auto known = scope.known.find(key);
+    if (known != scope.known.end()) return known->second;
+  }
+  const ScalarId result = compute(value, index, guards);
+  scopes_[static_cast<size_t>(level_of(result))].known.emplace(key, result);
+  return result;
+}
+
+ScalarId LoopBuilder::guarded_value_at(ValueId value, const Index& index, const std::vector<Expr>& guards) {
+  const ScalarId result = value_at(value, index, guards);
+  // A plain load fills with zero by itself; a constant or a computed value does not.
+  const bool loads = is_external(value) && resident_.find(value) == resident_.end() &&
+                     (graph_.constant(value) == nullptr || graph_.constant(value)->count() != 1);
+  if (guards.empty() || loads) return result;
+  return apply("select", dtype(result), {condition(guards), result, constant(dtype(result), 0)});
+}
+
+ScalarId LoopBuilder::compute(ValueId value, const Index& index, const std::vector<Expr>& guards) {
+  const op::TensorType& type = graph_.type(value);
+  const auto resident = resident_.find(value);
+  if (resident != resident_.end()) {
+    const DType held = kernel_.buffer(resident->second.buffer).dtype;
+    const ScalarId loaded = load(resident->second.buffer, held, resident->second.position, {}, 0);
+    return held == type.dtype ? loaded : round_to(type.dtype, loaded);
+  }
+  if (const Tensor* constant_value = graph_.constant(value); constant_value != nullptr && constant_value->count() == 1) {
+    const DType compute_type = compute_dtype(type.dtype);
+    return is_float(type.dtype) ? constant(compute_type, constant_value->at(0)) : integer(compute_type, constant_value->int_at(0));
+  }
+  const Node* producer = graph_.producer(value);
+  if (is_external(value)) {
+    return load(argument(value, Access::Read), type.dtype, linear_index(type.shape, index), guards, 0);
+  }
+  const NodeId id = graph_.value(value).producer;
+  const auto result = results_.find(id);
+  if (result != results_.end()) return result->second;
+  switch (loop_role(graph_, id)) {
+    case LoopRole::None:
+      FL_CHECK(producer->op->name == "sym_value", "{} inside a loop nest", producer->op->name);
+      return index_value(compute_dtype(type.dtype), producer->attrs.shape("values")[0]);
+    case LoopRole::Pointwise: return pointwise(*producer, type, index, guards);
+    case LoopRole::View: return view(*producer, type, index, guards);
+    case LoopRole::Generated: {
+      int64_t axis = producer->attrs.integer("axis", 0);
+      if (axis < 0) axis += type.rank();
+      return round_to(type.dtype, index_value(compute_dtype(type.dtype), index[static_cast<size_t>(axis)]));
+    }
+    case LoopRole::Gather: return gather(id, index, guards);
+    case LoopRole::SmallReduction: return small_reduction(id, index, guards);
+    case LoopRole::Window: return window(id, index, guards);
+    case LoopRole::Reduction:
+    case LoopRole::Contraction:
+    case LoopRole::Scan: break;
+  }
+  throw InternalError(fmt::format("the result of {} is asked for before it is known", producer->op->name));
+}
+
+ScalarId LoopBuilder::pointwise(const Node& node, const op::TensorType& type, const Index& index, const std::vector<Expr>& guards) {
+  std::vector<ScalarId> args;
+  for (const ValueId input : node.inputs) {
+    args.push_back(value_at(input, broadcast_index(graph_.type(input).shape, type.shape, index), guards));
+  }
+  const DType result = compute_dtype(type.dtype);
+  if (node.op->scalar) {
+    return round_to(type.dtype, rule(*node.op->scalar, node.attrs, result, args));
+  }
+  if (node.op->name == "cast") {
+    const ScalarId converted = dtype(args[0]) == type.dtype ? args[0] : apply("cast", type.dtype, {args[0]});
+    return result == type.dtype ? converted : apply("cast", result, {converted});
+  }
+  if (node.op->name == "bitcast") {
+    const DType from = graph_.type(node.inputs[0]).dtype;
+    const ScalarId bits = dtype(args[0]) == from ? args[0] : apply("cast", from, {args[0]});
+    const ScalarId converted = apply("bitcast", type.dtype, {bits});
+    return result == type.dtype ? converted : apply("cast", result, {converted});
+  }
+  if (node.op->name == "pow" && dtype(args[0]) != dtype(args[1])) {
+    const DType base = dtype(args[0]), exponent = dtype(args[1]);
+    // An integer base with a float exponent is raised in f64 and truncated back.
+    if (is_float(base)) {
+      args[1] = apply("cast", base, {args[1]});
+    } else if (is_float(exponent)) {
+      const ScalarId power = apply("pow", DType::F64, {apply("cast", DType::F64, {args[0]}), exponent == DType::F64 ? args[1] : apply("cast", DType::F64, {args[1]})});
+      return apply("cast", base, {power});
+    } else {
+      // Both integers: the exponent's sign must survive, so the power is taken in i64 and wraps back to the base's type.
+      const ScalarId power = apply("pow", DType::I64, {base == DType::I64 ? args[0] : apply("cast", DType::I64, {args[0]}),
+                                                        exponent == DType::I64 ? args[1] : apply("cast", DType::I64, {args[1]})});
+      return base == DType::I64 ? power : apply("cast", base, {power});
+    }
+  }
+  return round_to(type.dtype, apply(node.op->name, result, args, node.attrs));
+}
+
+ScalarId LoopBuilder::rule(const op::ScalarNode& rule_node, const op::Attrs& attrs, DType dtype_of_op, std::span<const ScalarId> inputs) {
+  switch (rule_node.kind) {
+    case op::ScalarNode::Kind::Input: return inputs[static_cast<size_t>(rule_node.input)];
+    case op::ScalarNode::Kind::Constant: return constant(dtype_of_op, rule_node.constant);
+    case op::ScalarNode::Kind::Attribute: return constant(dtype_of_op, attrs.real(rule_node.name));
+    case op::ScalarNode::Kind::Call: {
+      std::vector<ScalarId> args;
+      for (const op::ScalarNode& arg : rule_node.args) args.push_back(rule(arg, attrs, dtype_of_op, inputs));
+      const op::OpRecord& record = graph_.table().at(rule_node.name);
+      if (record.scalar) return rule(*record.scalar, {}, dtype_of_op, args);
+      const bool logical = record.name == "eq" || record.name == "ne" || record.name == "lt" || record.name == "le" || record.name == "gt" ||
+                           record.name == "ge" || record.name == "and" || record.name == "or" || record.name == "xor" || record.name == "not" ||
+                           record.name == "is_nan" || record.name == "is_inf";
+      return apply(record.name, logical ? DType::Bool : dtype(args.back()), args);
+    }
+  }
+  throw InternalError("a scalar rule node of no kind");
+}
+
+ScalarId LoopBuilder::view(const Node& node, const op::TensorType& type, const Index& index, const std::vector<Expr>& guards) {
+  std::vector<op::TensorType> inputs;
+  for (const ValueId input : node.inputs) inputs.push_back(graph_.type(input));
+  const op::IndexContext context{.inputs = inputs, .output = type, .attrs = node.attrs};
+  std::vector<op::IndexPiece> pieces = node.op->index_map(context, index);
+  // A piece whose guards are known to fail goes; one whose guards are known to hold ends the list.
+  std::vector<op::IndexPiece> possible;
+  bool total = false;
+  for (op::IndexPiece& piece : pieces) {
+    std::vector<Expr> open_guards;
+    bool never = false;
+    for (const Expr& guard : piece.guards) {
+      const Expr simple = simplified(guard);
+      if (simple.is_const(0)) never = true;
+      if (!simple.is_const()) open_guards.push_back(guard);
+    }
+    if (never) continue;
+    piece.guards = std::move(open_guards);
+    possible.push_back(piece);
+    if (possible.back().guards.empty()) {
+      total = true;
+      break;
+    }
+  }
+  const DType result_type = compute_dtype(type.dtype);
+  if (!total && possible.size() == 1) {
+    // One guarded piece over zeros: the load itself fills.
+    const op::IndexPiece& piece = possible[0];
+    const ValueId input = node.inputs[piece.input];
+    if (is_external(input) && resident_.find(input) == resident_.end() && (graph_.constant(input) == nullptr || graph_.constant(input)->count() != 1)) {
+      std::vector<Expr> all = guards;
+      all.insert(all.end(), piece.guards.begin(), piece.guards.end());
+      return value_at(input, piece.indices, all);
+    }
+  }
+  ScalarId result = total ? ScalarId{} : constant(result_type, 0);
+  for (size_t i = possible.size(); i-- > 0;) {
+    const op::IndexPiece& piece = possible[i];
+    std::vector<Expr> all = guards;
+    all.insert(all.end(), piece.guards.begin(), piece.guards.end());
+    const ScalarId value = value_at(node.inputs[piece.input], piece.indices, all);
+    result = result.valid() ? apply("select", result_type, {condition(piece.guards), value, result}) : value;
+  }
+  FL_CHECK(result.valid(), "view {} reads nothing", node.op->name);
+  return result;
+}
+
+void LoopBuilder::check_index(const std::string& node, ScalarId index, const Expr& size, const std::vector<Expr>& guards) {
+  const Expr at = Expr::symbol(kernel_.scalar(index).name);
+  if (check_message_.empty()) {
+    check_message_ = node;
+    argument(Argument{.kind = Argument::Kind::Check}, "check", DType::I64, 2, Access::Write);
+  }
+  BufferId check;
+  for (size_t i = 0, global = 0; i < kernel_.buffers.size(); ++i) {
+    if (kernel_.buffers[i].space != Space::Global) continue;
+    if (arguments_[global++].kind == Argument::Kind::Check) check = BufferId{static_cast<int32_t>(i)};
+  }
+  std::vector<Expr> outside;
+  for (const Expr& guard : guards) outside.push_back(simplified(guard));
+  outside.push_back(sym::ne(sym::le(0, at) * sym::lt(at, size), 1));
+  const int where = std::max(level_of(index), [&] {
+    int deepest = 0;
+    for (const Expr& guard : outside) deepest = std::max(deepest, level_of(guard));
+    return deepest;
+  }());
+  const ScalarId one = integer(DType::I64, 1);
+  place(where, Statement{kernel::Store{.buffer = check, .index = 1, .value = index, .guards = outside}});
+  place(where, Statement{kernel::Store{.buffer = check, .index = 0, .value = one, .guards = outside}});
+}
+
+ScalarId LoopBuilder::gather(NodeId id, const Index& index, const std::vector<Expr>& guards) {
+  const Node& node = graph_.node(id);
+  const op::Shape& data_shape = graph_.type(node.inputs[0]).shape;
+  const int64_t rank = static_cast<int64_t>(data_shape.size());
+  int64_t axis = node.attrs.integer("axis", 0);
+  if (axis < 0) axis += rank;
+  const size_t at = static_cast<size_t>(axis);
+  Index data, indices;
+  if (node.op->name == "gather") {
+    const size_t index_rank = graph_.type(node.inputs[1]).shape.size();
+    data.assign(index.begin(), index.begin() + axis);
+    data.emplace_back(0);
+    data.insert(data.end(), index.begin() + axis + static_cast<int64_t>(index_rank), index.end());
+    indices.assign(index.begin() + axis, index.begin() + axis + static_cast<int64_t>(index_rank));
+  } else {
+    data = index;
+    indices = index;
+  }
+  const Expr& size = data_shape[at];
+  ScalarId raw = value_at(node.inputs[1], indices, guards);
+  if (dtype(raw) != DType::I64) raw = apply("cast", DType::I64, {raw});
+  // Negative indices count from the end.
+  const ScalarId zero = integer(DType::I64, 0);
+  const ScalarId wrapped = apply("select", DType::I64, {apply("lt", DType::Bool, {raw, zero}), apply("add", DType::I64, {raw, index_value(DType::I64, size)}), raw});
+  const std::string name = kernel_.scalar(wrapped).name;
+  name_level_[name] = level_of(wrapped);
+  scopes_[static_cast<size_t>(level_of(wrapped))].names.insert(name);
+  check_index(node.origin.empty() ? std::string(node.op->name) : node.origin, wrapped, size, guards);
+  const Expr position = Expr::symbol(name);
+  data[at] = position;
+  std::vector<Expr> inside = guards;
+  inside.push_back(sym::le(0, position));
+  inside.push_back(sym::lt(position, size));
+  return value_at(node.inputs[0], data, inside);
+}
+
+std::vector<Expr> LoopBuilder::open_local_axes(NodeId id) {
+  std::vector<Expr> position;
+  for (const Axis& axis : group_.local_axes.at(id)) {
+    if (axis.extent.is_const(1)) {
+      position.emplace_back(0);
+      continue;
+    }
+    const bool short_axis = axis.extent.is_const() && *axis.extent.as_const() <= 9;
+    open(axis.name, 0, axis.extent, short_axis ? Binding::Unroll : Binding::Serial);
+    position.push_back(Expr::symbol(axis.name));
+  }
+  return position;
+}
+
+void LoopBuilder::close_local_axes(NodeId id) {
+  for (const Axis& axis : group_.local_axes.at(id)) {
+    if (!axis.extent.is_const(1)) close();
+  }
+}
+
+ScalarId LoopBuilder::small_reduction(NodeId id, const Index& index, const std::vector<Expr>& guards) {
+  const Node& node = graph_.node(id);
+  const DType declared = graph_.type(node.outputs[0]).dtype;
+  const ScalarId result = reserve(compute_dtype(declared));
+  open_reduce({kernel::Accumulator{.result = result, .combine = node.op->combine}});
+  const std::vector<Expr> folded = open_local_axes(id);
+  accumulate(result, value_at(node.inputs[0], unfold_index(graph_, node, index, folded), guards));
+  close_local_axes(id);
+  close();
+  return round_to(declared, result);
+}
+
+ScalarId LoopBuilder::window(NodeId id, const Index& index, const std::vector<Expr>& guards) {
+  const Node& node = graph_.node(id);
+  const op::TensorType& x = graph_.type(node.inputs[0]);
+  const DType declared = graph_.type(node.outputs[0]).dtype;
+  const DType type = compute_dtype(declared);
+  const bool convolution = node.op->name == "conv";
+  const bool maximum = node.op->name == "max_pool";
+  const op::Combine combine_with = maximum ? op::Combine::Max : op::Combine::Add;
+  const ScalarId result = reserve(type);
+  open_reduce({kernel::Accumulator{.result = result, .combine = combine_with}});
+  const std::vector<Expr> folded = open_local_axes(id);
+  const GuardedIndex at = window_read(graph_, node, index, folded);
+  std::vector<Expr> inside = guards;
+  inside.insert(inside.end(), at.guards.begin(), at.guards.end());
+  ScalarId value;
+  if (maximum && !at.guards.empty()) {
+    // Positions outside are not there: they must not win.
+    if (is_external(node.inputs[0]) && is_float(x.dtype)) {
+      value = load(argument(node.inputs[0], Access::Read), x.dtype, linear_index(x.shape, at.index), inside, identity_value(combine_with, x.dtype));
+    } else {
+      value = apply("select", type, {condition(at.guards), value_at(node.inputs[0], at.index, inside), identity_of(combine_with, type)});
+    }
+  } else {
+    value = guarded_value_at(node.inputs[0], at.index, inside);
+  }
+  if (convolution) value = apply("mul", type, {value, value_at(node.inputs[1], weight_read(graph_, node, index, folded))});
+  accumulate(result, value);
+  close_local_axes(id);
+  close();
+  if (convolution) {
+    if (node.inputs.size() > 2 && node.inputs[2].valid()) {
+      return round_to(declared, apply("add", type, {result, value_at(node.inputs[2], {index[1]})}));
+    }
+    return round_to(declared, result);
+  }
+  if (maximum) return result;
+  // Average: divide by the number of positions that count.
+  const size_t spatial = x.shape.size() - 2;
+  const std::vector<int64_t> kernel_sizes = node.attrs.integers("kernel");
+  const std::vector<int64_t> ones(spatial, 1);
+  const std::vector<int64_t> strides = node.attrs.integers("strides", ones);
+  const std::vector<int64_t> dilations = node.attrs.integers("dilations", ones);
+  const op::Shape low = node.attrs.has("pads_low") ? node.attrs.shape("pads_low") : op::Shape(spatial, 0);
+  const op::Shape high = node.attrs.has("pads_high") ? node.attrs.shape("pads_high") : op::Shape(spatial, 0);
+  const bool with_padding = node.attrs.integer("count_include_pad", 0) != 0;
+  Expr count = 1;
+  for (size_t d = 0; d < spatial; ++d) {
+    const Expr start = index[2 + d] * strides[d] - low[d];
+    const Expr first = with_padding ? Expr(-low[d]) : Expr(0);
+    const Expr end = with_padding ? x.shape[2 + d] + high[d] : x.shape[2 + d];
+    const Expr from = sym::max(0, sym::ceil_div(first - start, dilations[d]));
+    const Expr to = sym::min(kernel_sizes[d], sym::ceil_div(end - start, dilations[d]));
+    count = count * sym::max(0, to - from);
+  }
+  return round_to(declared, apply("div", type, {result, index_value(type, count)}));
+}
+
+void LoopBuilder::store(ValueId value, const Index& index) {
+  const op::TensorType& type = graph_.type(value);
+  ScalarId scalar = value_at(value, index);
+  const BufferId buffer = argument(value, Access::Write);
+  if (dtype(scalar) != type.dtype) scalar = apply("cast", type.dtype, {scalar});
+  append(Statement{kernel::Store{.buffer = buffer, .index = simplified(linear_index(type.shape, index)), .value = scalar}});
+}
+
+// ---- the end ---------------------------------------------------------------------------------------------------------
+
+namespace {
+
+// The free symbols of a body: what the kernel takes as sizes.
+void collect(const kernel::Body& body, std::set<std::string>& free, std::set<std::string>& bound) {
+  const auto add = [&](const Expr& expr) { sym::collect_symbols(expr, free); };
+  for (const Statement& statement : body) {
+    if (const auto* loop = std::get_if<kernel::Loop>(&statement.what)) {
+      add(loop->begin);
+      add(loop->end);
+      bound.insert(loop->axis);
+      collect(loop->body, free, bound);
+    } else if (const auto* define = std::get_if<kernel::Define>(&statement.what)) {
+      add(define->value);
+      bound.insert(define->name);
+    } else if (const auto* let = std::get_if<kernel::Let>(&statement.what)) {
+      if (const auto* index = std::get_if<kernel::IndexValue>(&let->source)) add(index->value);
+      if (const auto* load = std::get_if<kernel::Load>(&let->source)) {
+        add(load->index);
+        for (const Expr& guard : load->guards) add(guard);
+      }
+      if (const auto* philox = std::get_if<kernel::Philox>(&let->source)) {
+        add(philox->seed);
+        add(philox->counter);
+      }
+    } else if (const auto* store = std::get_if<kernel::Store>(&statement.what)) {
+      add(store->index);
+      for (const Expr& guard : store->guards) add(guard);
+    } else if (const auto* reduce = std::get_if<kernel::Reduce>(&statement.what)) {
+      collect(reduce->body, free, bound);
+    } else if (const auto* accumulate = std::get_if<kernel::Accumulate>(&statement.what)) {
+      add(accumulate->index);
+    } else if (const auto* branch = std::get_if<kernel::If>(&statement.what)) {
+      add(branch->condition);
+      collect(branch->then, free, bound);
+    } else if (const auto* contract = std::get_if<kernel::Contract>(&statement.what)) {
+      for (const Expr& size : {contract->m_size, contract->n_size, contract->k_size, contract->lhs_offset, contract->rhs_offset}) add(size);
+      bound.insert({contract->m_axis, contract->n_axis, contract->k_axis});
+      collect(contract->lhs, free, bound);
+      collect(contract->rhs, free, bound);
+      collect(contract->epilogue, free, bound);
+    }
+  }
+}
+
+}  // namespace
+
+LoweredKernel LoopBuilder::finish(std::string_view kind) {
+  FL_CHECK(scopes_.size() == 1, "{} loops are still open", scopes_.size() - 1);
+  kernel_.body = std::move(scopes_[0].body);
+  std::set<std::string> free, bound;
+  collect(kernel_.body, free, bound);
+  for (const kernel::Buffer& buffer : kernel_.buffers) sym::collect_symbols(buffer.size, free);
+  for (const kernel::Scalar& scalar : kernel_.scalars) bound.insert(scalar.name);
+  for (const std::string& name : free) {
+    if (bound.count(name) == 0) kernel_.symbols.push_back(name);
+  }
+  for (const std::string& name : kernel_.symbols) {
+    const auto fact = graph_.facts().symbols.find(name);
+    if (fact != graph_.facts().symbols.end()) kernel_.facts.symbols[name] = fact->second;
+  }
+  kernel::name_kernel(kernel_, kind);
+  Expr extent = 1;
+  for (const Statement& statement : kernel_.body) {
+    if (const auto* loop = std::get_if<kernel::Loop>(&statement.what); loop != nullptr && loop->binding == Binding::Core) extent = loop->end;
+  }
+  return LoweredKernel{.kernel = std::move(kernel_), .arguments = std::move(arguments_), .extent = extent};
+}
+
+}  // namespace fuseloom::schedule

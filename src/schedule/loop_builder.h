@@ -1,0 +1,126 @@
+// Writes the statements of a kernel: loops are opened and closed like brackets, and a value is asked for at a position;
+// whatever computes it is placed in the outermost open loop it depends on, once.
+#pragma once
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "schedule/axis_plan.h"
+#include "schedule/lower.h"
+#include "schedule/read.h"
+
+namespace fuseloom::schedule {
+
+using kernel::ScalarId;
+
+class LoopBuilder {
+ public:
+  LoopBuilder(const graph::Graph& graph, const Group& group, const AxisPlan& plan);
+
+  // ---- loops. The bodies of the open loops form a stack; level 0 is the kernel's own body.
+  void open(const std::string& axis, sym::Expr begin, sym::Expr end, kernel::Binding binding, int32_t width = 1, int32_t unroll = 1);
+  void open_reduce(std::vector<kernel::Accumulator> accumulators);
+  void close();
+  // A body that belongs to a statement other than a loop (the operands and the epilogue of Contract).
+  void open_block(const std::vector<std::string>& names);
+  kernel::Body close_block();
+  int level() const { return static_cast<int>(scopes_.size()) - 1; }
+  sym::Expr define(const std::string& name, const sym::Expr& value);    // in the innermost open body
+
+  // ---- values, in the compute type of the graph value's type, rounded to that type.
+  ScalarId value_at(ValueId value, const Index& index, const std::vector<sym::Expr>& guards = {});
+  // The same, and zero where a guard fails.
+  ScalarId guarded_value_at(ValueId value, const Index& index, const std::vector<sym::Expr>& guards);
+  // Guards that every load has from now on (packing beyond an edge).
+  void set_guards(std::vector<sym::Expr> guards) { guards_ = std::move(guards); }
+  // The scalar belongs to the innermost open body.
+  void pin(ScalarId id) { scalar_level_[static_cast<size_t>(id.index)] = level(); }
+  // Stores a value (already computed there) at an index of its own shape, in the innermost open body.
+  void store(ValueId value, const Index& index);
+  // The operand of a reduction at its position; and the reduction's result, once it is known.
+  void set_result(NodeId reduction, ScalarId result) { results_[reduction] = result; }
+  // From now on `value` is read from this buffer at this position (expression over loop axes) instead of being computed.
+  void set_resident(ValueId value, kernel::BufferId buffer, sym::Expr position);
+
+  // ---- scalars
+  ScalarId let(DType dtype, kernel::Source source);                     // at the level its operands allow
+  ScalarId reserve(DType dtype);                                        // a name for an accumulator
+  ScalarId apply(std::string_view op, DType result, std::vector<ScalarId> args, op::Attrs attrs = {});
+  ScalarId constant(DType dtype, double value);
+  ScalarId integer(DType dtype, int64_t value);
+  ScalarId index_value(DType dtype, const sym::Expr& value);
+  ScalarId condition(const std::vector<sym::Expr>& guards);             // all of them, as bool
+  ScalarId round_to(DType declared, ScalarId value);                    // f16 and bf16: to the type and back
+  ScalarId identity_of(op::Combine combine, DType dtype);
+  ScalarId combine(op::Combine combine, DType dtype, ScalarId a, ScalarId b);
+  DType dtype(ScalarId id) const { return kernel_.scalar(id).dtype; }
+  void append(kernel::Statement statement);                             // in the innermost open body
+  void accumulate(ScalarId accumulator, ScalarId value, const sym::Expr& index = 0);
+
+  // ---- buffers
+  kernel::BufferId argument(ValueId value, kernel::Access access);
+  kernel::BufferId argument(Argument argument, std::string name, DType dtype, sym::Expr size, kernel::Access access);
+  kernel::BufferId local(std::string name, DType dtype, sym::Expr size);
+
+  const AxisPlan& plan() const { return plan_; }
+  kernel::Kernel& kernel() { return kernel_; }
+  // Extra facts for address simplification (axes that lowering itself introduces).
+  sym::Expr simplified(const sym::Expr& expr) const { return plan_.rewrite(expr); }
+  bool checks_indices() const { return !check_message_.empty(); }
+  const std::string& check_message() const { return check_message_; }
+
+  // All loops closed: the kernel with its symbols and arguments.
+  LoweredKernel finish(std::string_view kind);
+
+ private:
+  using Key = std::tuple<int32_t, Index, std::vector<sym::Expr>>;
+  struct Scope {
+    kernel::Body body;
+    kernel::Statement owner;            // the Loop or Reduce this body belongs to (level 0: unused)
+    std::set<std::string> names;        // axes and Defines bound here
+    std::map<Key, ScalarId> known;
+  };
+  struct Resident {
+    kernel::BufferId buffer;
+    sym::Expr position;
+  };
+
+  Scope pop();
+  int level_of(const sym::Expr& expr) const;
+  int level_of(ScalarId id) const { return scalar_level_[static_cast<size_t>(id.index)]; }
+  void place(int level, kernel::Statement statement) { scopes_[static_cast<size_t>(level)].body.push_back(std::move(statement)); }
+  ScalarId load(kernel::BufferId buffer, DType declared, const sym::Expr& position, const std::vector<sym::Expr>& guards, double fill);
+  ScalarId compute(ValueId value, const Index& index, const std::vector<sym::Expr>& guards);
+  ScalarId pointwise(const graph::Node& node, const op::TensorType& type, const Index& index, const std::vector<sym::Expr>& guards);
+  ScalarId rule(const op::ScalarNode& rule, const op::Attrs& attrs, DType dtype, std::span<const ScalarId> inputs);
+  ScalarId view(const graph::Node& node, const op::TensorType& type, const Index& index, const std::vector<sym::Expr>& guards);
+  ScalarId gather(NodeId id, const Index& index, const std::vector<sym::Expr>& guards);
+  ScalarId small_reduction(NodeId id, const Index& index, const std::vector<sym::Expr>& guards);
+  ScalarId window(NodeId id, const Index& index, const std::vector<sym::Expr>& guards);
+  std::vector<sym::Expr> open_local_axes(NodeId id);
+  void close_local_axes(NodeId id);
+  bool is_external(ValueId value) const;
+  void check_index(const std::string& node, ScalarId index, const sym::Expr& size, const std::vector<sym::Expr>& guards);
+
+  const graph::Graph& graph_;
+  const Group& group_;
+  const AxisPlan& plan_;
+  std::set<ValueId> computed_;
+  kernel::Kernel kernel_;
+  std::vector<Argument> arguments_;
+  std::map<ValueId, kernel::BufferId> value_buffers_;
+  std::vector<Scope> scopes_;
+  std::vector<int> scalar_level_;
+  std::map<std::string, int> name_level_;          // axes, defines and scalars used as integers
+  std::map<NodeId, ScalarId> results_;
+  std::map<ValueId, Resident> resident_;
+  std::vector<sym::Expr> guards_;
+  std::string check_message_;
+};
+
+// The value an absent element has in a reduction: what combining leaves unchanged.
+double identity_value(op::Combine combine, DType dtype);
+
+}  // namespace fuseloom::schedule

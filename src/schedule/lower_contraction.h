@@ -1,0 +1,14 @@
+// Contractions on the CPU: matrix products and convolutions through packed micro-kernels.
+#pragma once
+#include "schedule/lower.h"
+
+namespace fuseloom::schedule {
+
+// The result's axes become  batch x m x n:
+//   matmul        n: the last axis; m: the one before, with the batch merged into it where the right operand has none
+//   convolution   m: output channels (of one group); n: the spatial axes, merged where the addresses allow it or where rows
+//                 are short, else the innermost one, the others joining the batch
+// Constant operands are packed once, when the program is loaded. The epilogue runs on each finished tile.
+LoweredGroup lower_contraction(const graph::Graph& graph, const Group& group, const CpuTarget& target, const SizeHint& hint);
+
+}  // namespace fuseloom::schedule

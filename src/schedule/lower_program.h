@@ -1,0 +1,29 @@
+// Graph → host program and kernels.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "program/program.h"
+#include "schedule/lower.h"
+
+namespace fuseloom::schedule {
+
+struct LowerOptions {
+  CpuTarget target;
+  GroupOptions grouping;
+  SizeHint hint;                       // typical sizes: they steer choices and the memory plan, never results
+};
+
+struct LoweredProgram {
+  program::Program program;
+  std::vector<kernel::Kernel> kernels; // of the program and all nested ones, each once (B11)
+  Grouping grouping;                   // of the outermost graph
+  std::string explanation;             // groups, choices and boundaries, nested graphs included (C9)
+  size_t launches = 0;                 // Launch lines, nested programs included
+  size_t nodes = 0;                    // nodes that would each be a kernel without fusion
+};
+// The launches' scratch_bytes are left at 0: they follow from how the kernels are written as text (emit), and the pipeline
+// fills them in.
+LoweredProgram lower_program(const graph::Graph& graph, const LowerOptions& options);
+
+}  // namespace fuseloom::schedule
