@@ -1,5 +1,4 @@
 // Solving a linear equation for one symbol.
-#include "base/check.h"
 #include "sym/algebra.h"
 #include "sym/expr.h"
 #include "sym/node.h"

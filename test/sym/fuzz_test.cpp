@@ -131,6 +131,97 @@ TEST(SymFuzz, EveryExpressionKeepsItsValue) {
   }
 }
 
+// Quotients and remainders by products of symbols, taken apart and put together: every rule on them has a condition on
+// the sign of the divisor, which the facts may or may not meet.
+TEST(SymFuzz, SymbolicDivisorsKeepTheirValue) {
+  std::printf("seed %llu\n", static_cast<unsigned long long>(kFuzzSeed));
+  constexpr int kCases = 5000;
+  for (int test = 0; test < kCases; ++test) {
+    const uint64_t seed = kFuzzSeed + 5000000 + static_cast<uint64_t>(test);
+    RandomExpr random(seed, kNames, {});
+    const World world = random_world(random, 8);
+    random.set_points(world.points);
+    using Result = RandomExpr::Result;
+    const auto combine = [&](const Result& x, const Result& y, auto&& build, auto&& value) {
+      Result result{build(x.expr, y.expr), {}};
+      for (size_t i = 0; i < x.values.size(); ++i) result.values.push_back(value(x.values[i], y.values[i]));
+      return result;
+    };
+    const auto add = [&](const Result& x, const Result& y) {
+      return combine(
+          x, y, [](auto& u, auto& v) { return u + v; }, std::plus<int64_t>());
+    };
+    const auto multiply = [&](const Result& x, const Result& y) {
+      return combine(
+          x, y, [](auto& u, auto& v) { return u * v; }, std::multiplies<int64_t>());
+    };
+    const auto divide = [&](const Result& x, const Result& y) {
+      return combine(
+          x, y, [](auto& u, auto& v) { return floor_div(u, v); }, reference_floor_div);
+    };
+    const auto remainder = [&](const Result& x, const Result& y) {
+      return combine(
+          x, y, [](auto& u, auto& v) { return mod(u, v); }, reference_mod);
+    };
+    const auto symbol = [&] { return random.symbol(kNames[static_cast<size_t>(random.uniform(0, 5))]); };
+    const auto monomial = [&](int64_t degree) {
+      Result result = random.constant(random.uniform(0, 2) == 0 ? random.uniform(1, 4) : 1);
+      for (int64_t i = 0; i < degree; ++i) result = multiply(result, symbol());
+      return result;
+    };
+    const Result n = monomial(random.uniform(1, 2)), m = monomial(random.uniform(0, 1));
+    const Result scale = multiply(monomial(random.uniform(0, 1)), random.constant(random.uniform(-2, 2)));
+    Result x = monomial(1);
+    switch (random.uniform(0, 3)) {
+      case 0:
+        x = add(multiply(monomial(1), n), symbol());
+        break;  // a linearised pair
+      case 1:
+        x = add(multiply(multiply(monomial(1), m), n), monomial(2));
+        break;
+      case 2:
+        x = add(add(monomial(2), symbol()), random.constant(random.uniform(-3, 3)));
+        break;
+      default:
+        x = add(multiply(symbol(), m), remainder(symbol(), m));
+        break;  // a digit by construction
+    }
+    Result result = x;
+    switch (random.uniform(0, 6)) {
+      case 0:
+        result = divide(x, n);
+        break;
+      case 1:
+        result = remainder(x, n);
+        break;
+      case 2:
+        result = divide(divide(x, m), n);
+        break;
+      case 3:
+        result = remainder(divide(x, m), n);
+        break;
+      case 4:
+        result = divide(remainder(x, multiply(m, n)), m);
+        break;
+      case 5:
+        result = add(multiply(scale, multiply(n, divide(x, n))), multiply(scale, remainder(x, n)));
+        break;
+      default:
+        result = add(multiply(scale, multiply(n, remainder(divide(x, n), m))), multiply(scale, remainder(x, n)));
+        break;
+    }
+    const Expr simple = simplify(result.expr, world.facts);
+    SCOPED_TRACE("case seed " + std::to_string(seed) + ": " + to_string(result.expr) + " simplified " +
+                 to_string(simple) + " with " + describe(world.facts));
+    ASSERT_TRUE(simplify(simple, world.facts).same_node(simple)) << to_string(simplify(simple, world.facts));
+    ASSERT_EQ(parse_expr(to_string(simple)), simple);
+    for (size_t i = 0; i < world.points.size(); ++i) {
+      ASSERT_EQ(evaluate(result.expr, world.points[i]), result.values[i]) << "canonical form, point " << i;
+      ASSERT_EQ(evaluate(simple, world.points[i]), result.values[i]) << "simplified, point " << i;
+    }
+  }
+}
+
 // Whatever is proven holds at every point.
 TEST(SymFuzz, ProofsAreTrue) {
   std::printf("seed %llu\n", static_cast<unsigned long long>(kFuzzSeed));
