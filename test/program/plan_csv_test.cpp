@@ -1,8 +1,7 @@
-#include "program/plan/csv.h"
-
 #include <gtest/gtest.h>
 
 #include "fuseloom/error.h"
+#include "program/plan/csv.h"
 #include "program/plan_instances.h"
 
 namespace fuseloom::program::plan {
@@ -52,8 +51,10 @@ TEST(PlanCsv, RoundTrip) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);
-    Problem problem = small_problem(random, {.alignments = random.chance(50), .gaps = random.chance(50),
-                                             .in_place = random.chance(50), .empty = true,
+    Problem problem = small_problem(random, {.alignments = random.chance(50),
+                                             .gaps = random.chance(50),
+                                             .in_place = random.chance(50),
+                                             .empty = true,
                                              .workspaces = random.chance(50)});
     for (Buffer& buffer : problem.buffers) {
       if (random.chance(20)) buffer.id = "\"" + buffer.id + ",\n";
@@ -67,8 +68,7 @@ TEST(PlanCsv, RoundTrip) {
     const bool alignments = std::any_of(problem.buffers.begin(), problem.buffers.end(),
                                         [](const Buffer& buffer) { return buffer.alignment > 1; });
     Problem written = problem;
-    for (Buffer& buffer : written.buffers)
-      buffer.alignment = alignments ? std::max<int64_t>(buffer.alignment, 1) : 0;
+    for (Buffer& buffer : written.buffers) buffer.alignment = alignments ? std::max<int64_t>(buffer.alignment, 1) : 0;
     const std::string text = to_csv(problem, &solution);
     const PlanFile file = parse_csv(text, "p.csv");
     EXPECT_EQ(file.problem, written);
@@ -101,8 +101,7 @@ TEST(PlanCsv, ErrorsNameFileLineExpectedAndGot) {
   EXPECT_EQ(error_of(header + "\"a,0,1,4\n"),
             "p.csv:2: expected a closing '\"' for the field 'a,0,1,4\\x0a', got the end of the file");
   EXPECT_EQ(error_of(header + "\"a\"b,0,1,4\n"), "p.csv:2: expected ',' or the end of the line after a field, got 'b'");
-  EXPECT_EQ(error_of(header + "a\"b,0,1,4\n"),
-            "p.csv:2: expected a field quoted as a whole or not at all, got 'a\"'");
+  EXPECT_EQ(error_of(header + "a\"b,0,1,4\n"), "p.csv:2: expected a field quoted as a whole or not at all, got 'a\"'");
   EXPECT_EQ(error_of("id,lower,upper,size,gaps\na,0,9,4,3-5 6\n"),
             "p.csv:2: column 'gaps': expected LOWER-UPPER, got '6'");
   EXPECT_EQ(error_of("id,lower,upper,size,may_share_with\na,0,9,4,z\n"),

@@ -1,8 +1,8 @@
-#include "program/plan/greedy.h"
-
 #include <gtest/gtest.h>
 
 #include "program/plan/bound.h"
+#include "program/plan/greedy.h"
+#include "program/plan/skyline.h"
 #include "program/plan/validate.h"
 #include "program/plan_instances.h"
 
@@ -27,9 +27,12 @@ TEST(PlanGreedy, EveryOrderAndFitIsValid) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);
-    const Problem problem = small_problem(random, {.count = static_cast<int>(random.between(1, 30)), .steps = 12,
-                                                   .most = 40, .alignments = random.chance(50),
-                                                   .gaps = random.chance(50), .empty = random.chance(50)});
+    const Problem problem = small_problem(random, {.count = static_cast<int>(random.between(1, 30)),
+                                                   .steps = 12,
+                                                   .most = 40,
+                                                   .alignments = random.chance(50),
+                                                   .gaps = random.chance(50),
+                                                   .empty = random.chance(50)});
     const Decomposition parts = decompose(problem, {}, random.chance(50));
     EXPECT_GE(parts.lower_bound, lower_bound(problem));
     for (const Key key : {Key::Size, Key::Lifetime, Key::Area, Key::Load, Key::Birth, Key::Death}) {
@@ -38,13 +41,30 @@ TEST(PlanGreedy, EveryOrderAndFitIsValid) {
         for (size_t c = 0; c < parts.components.size(); ++c) {
           int64_t steps = 0;
           GreedyPlacer placer(parts.components[c]);
-          ASSERT_TRUE(placer.place(order_by(parts.components[c], std::array{key}), fit, INT64_MAX, placements[c],
-                                   steps));
+          ASSERT_EQ(-1,
+                    placer.place(order_by(parts.components[c], std::array{key}), fit, INT64_MAX, placements[c], steps));
           EXPECT_EQ(placements[c].height, height_of(parts.components[c], placements[c].offsets));
         }
         const std::optional<Violation> violation = validate(problem, assemble(problem, parts, placements));
         EXPECT_FALSE(violation) << violation->message;
       }
+      std::vector<Placement> placements(parts.components.size());
+      for (size_t c = 0; c < parts.components.size(); ++c) {
+        int64_t steps = 0;
+        const std::vector<int32_t> order = order_by(parts.components[c], std::array{key});
+        SkylinePlacer placer(parts.components[c]);
+        ASSERT_EQ(-1, placer.place(order, INT64_MAX, placements[c], steps));
+        EXPECT_EQ(placements[c].height, height_of(parts.components[c], placements[c].offsets));
+        // Below its own height it fails, and says where.
+        Placement lower;
+        const int32_t squeaky = placer.place(order, placements[c].height - 1, lower, steps);
+        ASSERT_GE(squeaky, 0);
+        EXPECT_EQ(placements[c].offsets[static_cast<size_t>(squeaky)] +
+                      parts.components[c].blocks[static_cast<size_t>(squeaky)].size,
+                  placements[c].height);
+      }
+      const std::optional<Violation> violation = validate(problem, assemble(problem, parts, placements));
+      EXPECT_FALSE(violation) << violation->message;
     }
   }
 }
@@ -52,8 +72,14 @@ TEST(PlanGreedy, EveryOrderAndFitIsValid) {
 TEST(PlanGreedy, CommonBlocksLieAtTheBottom) {
   Problem problem;
   const auto add = [&](int64_t lower, int64_t upper, int64_t size) {
-    problem.buffers.push_back({.id = std::to_string(problem.buffers.size()), .lower = lower, .upper = upper,
-                               .size = size, .alignment = 0, .preferred_size = 0, .may_share_with = {}, .gaps = {}});
+    problem.buffers.push_back({.id = std::to_string(problem.buffers.size()),
+                               .lower = lower,
+                               .upper = upper,
+                               .size = size,
+                               .alignment = 0,
+                               .preferred_size = 0,
+                               .may_share_with = {},
+                               .gaps = {}});
   };
   add(0, 10, 7);
   add(0, 5, 2);
@@ -69,12 +95,30 @@ TEST(PlanGreedy, CommonBlocksLieAtTheBottom) {
 
 TEST(PlanGreedy, TakersAndDonorsAreOneBlock) {
   Problem problem;
-  problem.buffers = {{.id = "a", .lower = 0, .upper = 4, .size = 8, .alignment = 4, .preferred_size = 0,
-                      .may_share_with = {}, .gaps = {}},
-                     {.id = "b", .lower = 3, .upper = 9, .size = 5, .alignment = 6, .preferred_size = 0,
-                      .may_share_with = {0}, .gaps = {}},
-                     {.id = "c", .lower = 2, .upper = 6, .size = 5, .alignment = 1, .preferred_size = 0,
-                      .may_share_with = {}, .gaps = {}}};
+  problem.buffers = {{.id = "a",
+                      .lower = 0,
+                      .upper = 4,
+                      .size = 8,
+                      .alignment = 4,
+                      .preferred_size = 0,
+                      .may_share_with = {},
+                      .gaps = {}},
+                     {.id = "b",
+                      .lower = 3,
+                      .upper = 9,
+                      .size = 5,
+                      .alignment = 6,
+                      .preferred_size = 0,
+                      .may_share_with = {0},
+                      .gaps = {}},
+                     {.id = "c",
+                      .lower = 2,
+                      .upper = 6,
+                      .size = 5,
+                      .alignment = 1,
+                      .preferred_size = 0,
+                      .may_share_with = {},
+                      .gaps = {}}};
   const Decomposition parts = decompose(problem, std::vector<int32_t>{-1, 0, -1}, false);
   ASSERT_EQ(parts.components.size(), 1u);
   const Component& component = parts.components[0];
@@ -92,10 +136,22 @@ TEST(PlanGreedy, TakersAndDonorsAreOneBlock) {
 TEST(PlanBound, MaxLiveAndCorrections) {
   Problem problem;
   problem.alignment = 8;
-  problem.buffers = {{.id = "a", .lower = 0, .upper = 4, .size = 9, .alignment = 0, .preferred_size = 0,
-                      .may_share_with = {}, .gaps = {}},
-                     {.id = "b", .lower = 3, .upper = 9, .size = 10, .alignment = 0, .preferred_size = 0,
-                      .may_share_with = {}, .gaps = {}}};
+  problem.buffers = {{.id = "a",
+                      .lower = 0,
+                      .upper = 4,
+                      .size = 9,
+                      .alignment = 0,
+                      .preferred_size = 0,
+                      .may_share_with = {},
+                      .gaps = {}},
+                     {.id = "b",
+                      .lower = 3,
+                      .upper = 9,
+                      .size = 10,
+                      .alignment = 0,
+                      .preferred_size = 0,
+                      .may_share_with = {},
+                      .gaps = {}}};
   EXPECT_EQ(max_live(problem), 19);
   EXPECT_EQ(lower_bound(problem), 25);  // 16 + 9
   problem.buffers[1].may_share_with = {0};

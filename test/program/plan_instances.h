@@ -59,9 +59,9 @@ inline Problem small_problem(Random& random, const SmallProblemOptions& options)
   return problem;
 }
 
-// A rectangle of `height` bytes x `steps` steps, cut recursively into `count` buffers without a hole: the optimal height
-// is `height`, and almost every wrong decision leaves a hole that costs it. `loosen` percent of the buffers are then
-// shrunk by a granule or dropped, which hides where the holes may be. All sizes are multiples of `granule`.
+// A rectangle of `height` bytes x `steps` steps, cut recursively into `count` buffers without a hole: the optimal
+// height is `height`, and almost every wrong decision leaves a hole that costs it. `loosen` percent of the buffers are
+// then shrunk by a granule or dropped, which hides where the holes may be. All sizes are multiples of `granule`.
 inline Problem tight_packing(uint64_t seed, int count, int64_t height, int64_t steps, int64_t granule, int loosen) {
   struct Rectangle {
     int64_t lower, upper, bottom, top;  // bytes in granules
@@ -117,7 +117,8 @@ inline Problem tight_packing(uint64_t seed, int count, int64_t height, int64_t s
   }
   Problem problem;
   while (!buffers.empty()) {
-    std::swap(buffers[static_cast<size_t>(random.between(0, static_cast<int64_t>(buffers.size()) - 1))], buffers.back());
+    std::swap(buffers[static_cast<size_t>(random.between(0, static_cast<int64_t>(buffers.size()) - 1))],
+              buffers.back());
     problem.buffers.push_back(buffers.back());
     problem.buffers.back().id = std::to_string(problem.buffers.size() - 1);
     buffers.pop_back();

@@ -1,8 +1,7 @@
-#include "program/plan/validate.h"
-
 #include <gtest/gtest.h>
 
 #include "fuseloom/error.h"
+#include "program/plan/validate.h"
 #include "program/plan_instances.h"
 
 namespace fuseloom::program::plan {
@@ -14,14 +13,38 @@ using Kind = Violation::Kind;
 Problem example() {
   Problem problem;
   problem.capacity = 20;
-  problem.buffers = {{.id = "a", .lower = 0, .upper = 4, .size = 8, .alignment = 0, .preferred_size = 0,
-                      .may_share_with = {}, .gaps = {}},
-                     {.id = "b", .lower = 3, .upper = 9, .size = 5, .alignment = 0, .preferred_size = 0,
-                      .may_share_with = {0}, .gaps = {}},
-                     {.id = "c", .lower = 0, .upper = 9, .size = 4, .alignment = 4, .preferred_size = 0,
-                      .may_share_with = {}, .gaps = {}},
-                     {.id = "w", .lower = 5, .upper = 6, .size = 2, .alignment = 0, .preferred_size = 6,
-                      .may_share_with = {}, .gaps = {}}};
+  problem.buffers = {{.id = "a",
+                      .lower = 0,
+                      .upper = 4,
+                      .size = 8,
+                      .alignment = 0,
+                      .preferred_size = 0,
+                      .may_share_with = {},
+                      .gaps = {}},
+                     {.id = "b",
+                      .lower = 3,
+                      .upper = 9,
+                      .size = 5,
+                      .alignment = 0,
+                      .preferred_size = 0,
+                      .may_share_with = {0},
+                      .gaps = {}},
+                     {.id = "c",
+                      .lower = 0,
+                      .upper = 9,
+                      .size = 4,
+                      .alignment = 4,
+                      .preferred_size = 0,
+                      .may_share_with = {},
+                      .gaps = {}},
+                     {.id = "w",
+                      .lower = 5,
+                      .upper = 6,
+                      .size = 2,
+                      .alignment = 0,
+                      .preferred_size = 6,
+                      .may_share_with = {},
+                      .gaps = {}}};
   return problem;
 }
 
@@ -68,8 +91,14 @@ TEST(PlanValidate, CatchesPlantedFaults) {
 TEST(PlanValidate, TakersAreHeldApartFromThirdBuffers) {
   // d is born together with b and must not use the rest of a's bytes before a is dead.
   Problem problem = example();
-  problem.buffers.push_back({.id = "d", .lower = 3, .upper = 5, .size = 3, .alignment = 0, .preferred_size = 0,
-                             .may_share_with = {}, .gaps = {}});
+  problem.buffers.push_back({.id = "d",
+                             .lower = 3,
+                             .upper = 5,
+                             .size = 3,
+                             .alignment = 0,
+                             .preferred_size = 0,
+                             .may_share_with = {},
+                             .gaps = {}});
   Solution solution{{0, 0, 8, 5, 5}, 12, {-1, 0, -1, -1, -1}, {}};
   EXPECT_EQ(verdict(problem, solution), Kind::Overlap);
   problem.buffers[4].lower = 4;
@@ -78,10 +107,22 @@ TEST(PlanValidate, TakersAreHeldApartFromThirdBuffers) {
 
 TEST(PlanValidate, GapsFreeTheBytes) {
   Problem problem;
-  problem.buffers = {{.id = "a", .lower = 0, .upper = 9, .size = 8, .alignment = 0, .preferred_size = 0,
-                      .may_share_with = {}, .gaps = {{3, 6}}},
-                     {.id = "b", .lower = 3, .upper = 6, .size = 8, .alignment = 0, .preferred_size = 0,
-                      .may_share_with = {}, .gaps = {}}};
+  problem.buffers = {{.id = "a",
+                      .lower = 0,
+                      .upper = 9,
+                      .size = 8,
+                      .alignment = 0,
+                      .preferred_size = 0,
+                      .may_share_with = {},
+                      .gaps = {{3, 6}}},
+                     {.id = "b",
+                      .lower = 3,
+                      .upper = 6,
+                      .size = 8,
+                      .alignment = 0,
+                      .preferred_size = 0,
+                      .may_share_with = {},
+                      .gaps = {}}};
   EXPECT_EQ(verdict(problem, {{0, 0}, 8, {}, {}}), std::nullopt);
   problem.buffers[1].upper = 7;
   EXPECT_EQ(verdict(problem, {{0, 0}, 8, {}, {}}), Kind::Overlap);

@@ -8,6 +8,14 @@
 #include "base/check.h"
 
 namespace fuseloom::program::plan {
+
+int64_t common_alignment(int64_t a, int64_t b) {
+  constexpr int64_t kMost = int64_t{1} << 40;
+  if (a == 0 || b == 0) return 0;
+  const int64_t factor = b / std::gcd(a, b);
+  return a > kMost / factor ? 0 : a * factor;
+}
+
 namespace {
 
 // A block before time is cut into sections.
@@ -27,6 +35,10 @@ struct TimedBlock {
     for (const TimedSpan& span : spans) size = std::max(size, span.height);
     return size;
   }
+  bool is_stairs() const {
+    return std::any_of(spans.begin(), spans.end(),
+                       [&](const TimedSpan& span) { return span.height != spans[0].height; });
+  }
   bool meets(const TimedBlock& other) const {
     for (const TimedSpan& a : spans)
       for (const TimedSpan& b : other.spans)
@@ -34,14 +46,6 @@ struct TimedBlock {
     return false;
   }
 };
-
-// lcm, or nothing when it leaves the range of sensible alignments.
-int64_t common_multiple(int64_t a, int64_t b) {
-  constexpr int64_t kMost = int64_t{1} << 40;
-  if (a == 0 || b == 0) return 0;
-  const int64_t factor = b / std::gcd(a, b);
-  return a > kMost / factor ? 0 : a * factor;
-}
 
 std::vector<TimedSpan> live_spans(const Buffer& buffer) {
   std::vector<TimedSpan> spans;
@@ -98,7 +102,7 @@ std::vector<TimedBlock> make_blocks(const Problem& problem, std::span<const int3
     FL_CHECK(at >= 0, "in-place choice of buffer '{}': its donor has no storage", buffer.id);
     TimedBlock& block = blocks[static_cast<size_t>(at)];
     append_taker(block, buffer);
-    block.alignment = common_multiple(block.alignment, alignment);
+    block.alignment = common_alignment(block.alignment, alignment);
     FL_CHECK(block.alignment > 0, "in-place choice of buffer '{}': alignments have no common multiple", buffer.id);
     block.buffers.push_back(i);
     block_of[static_cast<size_t>(i)] = at;
@@ -175,8 +179,7 @@ Component make_component(std::vector<TimedBlock> timed, int64_t base) {
       }
     }
   }
-  for (size_t s = 0; s < sections; ++s)
-    component.lower_bound = std::max(component.lower_bound, load[s] - padding[s]);
+  for (size_t s = 0; s < sections; ++s) component.lower_bound = std::max(component.lower_bound, load[s] - padding[s]);
   return component;
 }
 
@@ -204,7 +207,10 @@ class Decomposer {
   // Takes one connected part and places the blocks that meet all others at its bottom.
   void stack(std::vector<TimedBlock> part, int64_t base) {
     std::vector<TimedBlock> rest;
-    if (stack_common_) {
+    // Moving a staircase up because its lower stairs are in the way could take its tallest one above the height.
+    const bool stairs =
+        std::any_of(part.begin(), part.end(), [](const TimedBlock& block) { return block.is_stairs(); });
+    if (stack_common_ && (!stairs || part.size() == 1)) {
       // A block of one span meets all others when it does so with the first to die and the last to be born; holes in
       // the others make it necessary to look.
       int64_t first_death = std::numeric_limits<int64_t>::max();
@@ -217,14 +223,13 @@ class Decomposer {
       std::vector<bool> common(part.size());
       const auto meets_all = [&](const TimedBlock& block) {
         if (block.lower() >= first_death || block.upper() <= last_birth) return false;
-        return !holes || std::all_of(part.begin(), part.end(), [&](const TimedBlock& other) {
-          return &other == &block || block.meets(other);
-        });
+        return !holes || std::all_of(part.begin(), part.end(),
+                                     [&](const TimedBlock& other) { return &other == &block || block.meets(other); });
       };
       // Moving others up by its size must keep them aligned.
       for (size_t i = 0; i < part.size(); ++i)
-        common[i] = part[i].spans.size() == 1 && alignment_ > 0 && part[i].size() % alignment_ == 0 &&
-                    meets_all(part[i]);
+        common[i] =
+            part[i].spans.size() == 1 && alignment_ > 0 && part[i].size() % alignment_ == 0 && meets_all(part[i]);
       // The last of a stack may have any size.
       if (part.size() == 1) common[0] = true;
       for (size_t i = 0; i < part.size(); ++i) {
@@ -253,12 +258,20 @@ class Decomposer {
 
 }  // namespace
 
+Windows::Windows(int32_t sections) {
+  constexpr int32_t kLeastStride = 64, kMostWindows = 64;
+  stride_ = std::max(kLeastStride, (sections + kMostWindows - 1) / kMostWindows);
+  // Few sections: one window of all.
+  if (sections <= 2 * stride_) stride_ = std::max(sections, 1);
+  count_ = (sections + stride_ - 1) / stride_;
+}
+
 Decomposition decompose(const Problem& problem, std::span<const int32_t> in_place_of, bool stack_common) {
   Decomposition result;
   result.offsets.assign(problem.buffers.size(), 0);
   std::vector<TimedBlock> blocks = make_blocks(problem, in_place_of);
   int64_t alignment = 1;
-  for (const TimedBlock& block : blocks) alignment = common_multiple(alignment, block.alignment);
+  for (const TimedBlock& block : blocks) alignment = common_alignment(alignment, block.alignment);
   if (!blocks.empty()) Decomposer(result, alignment, stack_common).split(std::move(blocks), 0);
   return result;
 }
@@ -276,8 +289,7 @@ int64_t clearance(const Block& below, const Block& above) {
 
 int64_t height_of(const Component& component, std::span<const int64_t> offsets) {
   int64_t height = 0;
-  for (size_t i = 0; i < component.blocks.size(); ++i)
-    height = std::max(height, offsets[i] + component.blocks[i].size);
+  for (size_t i = 0; i < component.blocks.size(); ++i) height = std::max(height, offsets[i] + component.blocks[i].size);
   return height;
 }
 

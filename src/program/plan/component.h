@@ -10,8 +10,9 @@
 //                                                    +---------+-----------+
 //
 // 2. A block that meets every other block can lie at the very bottom: cut it out of any plan, move what lies below it
-//    up by its size, and put it underneath. So it is placed there at once. What remains may fall apart in time into
-//    parts that never meet, and this repeats in each of them:
+//    up by its size, and put it underneath. So it is placed there at once. (Not beside real staircases: what meets the
+//    block is only a part of them.) What remains may fall apart in time into parts that never meet, and this repeats in
+//    each of them:
 //
 //        |  c  |  | d |           c and d are components of their own with base = size(u)
 //        +-----+--+---+
@@ -69,8 +70,31 @@ struct Decomposition {
   int64_t lower_bound = 0;       // of the whole, for these in-place choices
 };
 
+// Most blocks are short-lived, so those that meet a given one are few. Window w is the sections
+// [w * stride, (w + 2) * stride); blocks of up to `stride` sections lie within one window.
+//
+//    sections   0      stride      2 stride    3 stride
+//    window 0   |----------------------|
+//    window 1          |-----------------------|
+class Windows {
+ public:
+  explicit Windows(int32_t sections);
+  int32_t count() const { return count_; }
+  // The windows that a block in the sections [first, last) lives in are first_of(first) to last_of(last).
+  int32_t first_of(int32_t first) const { return first < stride_ ? 0 : first / stride_ - 1; }
+  int32_t last_of(int32_t last) const { return (last - 1) / stride_; }
+  // The window that contains the sections [first, last), or -1.
+  int32_t around(int32_t first, int32_t last) const { return last - first <= stride_ ? first / stride_ : -1; }
+
+ private:
+  int32_t stride_ = 1, count_ = 1;
+};
+
 // `in_place_of` as in Solution; empty: nobody. `stack_common` switches step 2's placement at the bottom on.
 Decomposition decompose(const Problem& problem, std::span<const int32_t> in_place_of, bool stack_common = true);
+
+// The least common multiple, or 0 when it is beyond 2^40, which no sensible alignment is.
+int64_t common_alignment(int64_t a, int64_t b);
 
 // Bytes between the bottoms of two blocks when `above` stands directly on `below`; 0 when they never meet.
 int64_t clearance(const Block& below, const Block& above);

@@ -192,8 +192,7 @@ class Parser {
     std::vector<Record> records;
     while (std::optional<Record> record = reader_.next()) {
       if (record->fields.size() != columns_.size())
-        reader_.fail(record->line,
-                     fmt::format("expected {} fields, got {}", columns_.size(), record->fields.size()));
+        reader_.fail(record->line, fmt::format("expected {} fields, got {}", columns_.size(), record->fields.size()));
       add_buffer(*record, file.problem, solution);
       records.push_back(std::move(*record));
     }
@@ -231,9 +230,9 @@ class Parser {
     const std::string_view text = field(record, column);
     const std::optional<int64_t> value = integer(text);
     if (!value || *value < least)
-      reader_.fail(record.line, fmt::format("column '{}': expected an integer{}, got {}", name_of(column),
-                                            least == kNoLeast ? "" : fmt::format(" of at least {}", least),
-                                            shown(text)));
+      reader_.fail(record.line,
+                   fmt::format("column '{}': expected an integer{}, got {}", name_of(column),
+                               least == kNoLeast ? "" : fmt::format(" of at least {}", least), shown(text)));
     return *value;
   }
 
@@ -249,8 +248,8 @@ class Parser {
       reader_.fail(record.line, fmt::format("column 'id': expected a name not used before, got {}, which is on line {}",
                                             shown(buffer.id), at->second.second));
     if (buffer.upper <= buffer.lower)
-      reader_.fail(record.line, fmt::format("column 'upper': expected more than lower = {}, got {}", buffer.lower,
-                                            buffer.upper));
+      reader_.fail(record.line,
+                   fmt::format("column 'upper': expected more than lower = {}, got {}", buffer.lower, buffer.upper));
     if (!field(record, Column::Alignment).empty()) buffer.alignment = number(record, Column::Alignment, 1);
     if (!field(record, Column::PreferredSize).empty()) buffer.preferred_size = number(record, Column::PreferredSize, 0);
     for (const std::string_view word : words(field(record, Column::Gaps))) buffer.gaps.push_back(gap(record, word));

@@ -37,8 +37,8 @@ struct Buffer {
   int64_t size = 0;            // bytes; a buffer of no bytes conflicts with nothing
   int64_t alignment = 0;       // the offset is a multiple of it; 0: the problem's alignment
   int64_t preferred_size = 0;  // bytes; more than `size` makes the buffer an elastic workspace
-  // Indices of buffers whose storage this one may take over: each of them dies at the step of this one's birth, that is,
-  // its upper is this one's lower + 1.
+  // Indices of buffers whose storage this one may take over: each of them dies at the step of this one's birth, that
+  // is, its upper is this one's lower + 1.
   std::vector<int32_t> may_share_with;
   // Ascending, disjoint, not touching each other, strictly inside [lower, upper).
   std::vector<Interval> gaps;

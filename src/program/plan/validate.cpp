@@ -77,8 +77,8 @@ std::optional<Violation> validate(const Problem& problem, const Solution& soluti
                                    size_of(i), buffer.size, most)};
     if (offset > std::numeric_limits<int64_t>::max() - size_of(i))
       return Violation{Kind::AboveCapacity, index, -1,
-                       fmt::format("buffer '{}' ends beyond the largest address: offset {}, size {}", buffer.id,
-                                   offset, size_of(i))};
+                       fmt::format("buffer '{}' ends beyond the largest address: offset {}, size {}", buffer.id, offset,
+                                   size_of(i))};
     if (size_of(i) > 0) highest = std::max(highest, offset + size_of(i));
   }
 
@@ -127,8 +127,9 @@ std::optional<Violation> validate(const Problem& problem, const Solution& soluti
 
   // 5. The height is what it says, and fits.
   if (solution.height != highest)
-    return Violation{Kind::WrongHeight, -1, -1,
-                     fmt::format("the solution says height {}, the highest buffer ends at {}", solution.height, highest)};
+    return Violation{
+        Kind::WrongHeight, -1, -1,
+        fmt::format("the solution says height {}, the highest buffer ends at {}", solution.height, highest)};
   if (problem.capacity && solution.height > *problem.capacity)
     return Violation{Kind::AboveCapacity, -1, -1,
                      fmt::format("height {} exceeds the capacity of {}", solution.height, *problem.capacity)};
@@ -159,8 +160,10 @@ void require_well_formed(const Problem& problem) {
                "memory plan: buffer '{}' is live in [{}, {}), expected steps between -2^61 and 2^61", buffer.id,
                buffer.lower, buffer.upper);
     FL_REQUIRE(buffer.size >= 0, "memory plan: buffer '{}' has size {}, expected at least 0", buffer.id, buffer.size);
-    FL_REQUIRE(buffer.alignment >= 0, "memory plan: buffer '{}' has alignment {}, expected at least 1, or 0 for the "
-               "alignment of the problem", buffer.id, buffer.alignment);
+    FL_REQUIRE(buffer.alignment >= 0,
+               "memory plan: buffer '{}' has alignment {}, expected at least 1, or 0 for the "
+               "alignment of the problem",
+               buffer.id, buffer.alignment);
     FL_REQUIRE(buffer.preferred_size >= 0, "memory plan: buffer '{}' prefers size {}, expected at least 0", buffer.id,
                buffer.preferred_size);
     for (const int64_t part : {buffer.size, buffer.preferred_size, alignment_of(problem, buffer)}) {

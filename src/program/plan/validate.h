@@ -10,14 +10,14 @@ namespace fuseloom::program::plan {
 
 struct Violation {
   enum class Kind : uint8_t {
-    WrongCount,       // a vector of the solution has not one entry per buffer
-    NegativeOffset,   // an offset < 0
-    Misaligned,       // an offset that is no multiple of the alignment
-    WrongSize,        // a granted size outside [size, preferred_size]
-    IllegalInPlace,   // storage taken over without permission, or with another offset
-    Overlap,          // two buffers that are live at the same step share bytes
-    WrongHeight,      // height is not the highest end of a buffer
-    AboveCapacity,    // the height exceeds the capacity
+    WrongCount,      // a vector of the solution has not one entry per buffer
+    NegativeOffset,  // an offset < 0
+    Misaligned,      // an offset that is no multiple of the alignment
+    WrongSize,       // a granted size outside [size, preferred_size]
+    IllegalInPlace,  // storage taken over without permission, or with another offset
+    Overlap,         // two buffers that are live at the same step share bytes
+    WrongHeight,     // height is not the highest end of a buffer
+    AboveCapacity,   // the height exceeds the capacity
   };
   Kind kind = Kind::Overlap;
   int32_t buffer = -1;  // index, where one is to blame
