@@ -557,6 +557,7 @@ const ImportTable& import_table() {
     add_index_imports(t);
     add_reduce_imports(t);
     add_nn_imports(t);
+    add_attention_imports(t);
     add_quant_imports(t);
     add_control_imports(t);
     return t;

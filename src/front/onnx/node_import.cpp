@@ -348,4 +348,11 @@ void NodeImport::out(size_t i, Item item) {
   scope_.items.insert_or_assign(name, std::move(item));
 }
 
+std::vector<Item> NodeImport::inline_subgraph(const GraphProto& proto, NameScope& scope) {
+  scope.parent = &scope_;
+  scope.opsets = scope_.opsets;
+  scope.frame = scope_.frame;
+  return model_.import_body(proto, graph_, scope);
+}
+
 }  // namespace fuseloom::front::onnx

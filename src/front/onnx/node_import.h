@@ -175,6 +175,8 @@ class NodeImport {
   void out(ValueId v) { out(0, v); }
 
   NameScope& scope() { return scope_; }
+  // Imports a subgraph in place. `scope` holds the items of its inputs; other names are those of this node's graph.
+  std::vector<Item> inline_subgraph(const GraphProto& proto, NameScope& scope);
 
  private:
   ModelImporter& model_;

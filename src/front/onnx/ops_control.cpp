@@ -78,13 +78,6 @@ std::vector<ValueId> values_of(std::span<const Item> items) {
   return values;
 }
 
-std::vector<Item> import_inline(NodeImport& n, const GraphProto& proto, NameScope& scope) {
-  scope.parent = &n.scope();
-  scope.opsets = n.scope().opsets;
-  scope.frame = n.scope().frame;
-  return n.model().import_body(proto, n.graph(), scope);
-}
-
 std::optional<bool> known_condition(const NodeImport& n, ValueId condition) {
   if (const std::optional<Tensor> value = n.constant_value(condition); value.has_value() && value->count() == 1) return value->at(0) != 0;
   if (const auto values = n.constant_integers(condition); values.has_value() && values->size() == 1) return (*values)[0] != 0;
@@ -99,7 +92,7 @@ void import_if(NodeImport& n) {
   const GraphProto& else_branch = n.subgraph("else_branch");
   if (const std::optional<bool> known = known_condition(n, condition); known.has_value()) {
     NameScope scope;
-    const std::vector<Item> results = import_inline(n, *known ? then_branch : else_branch, scope);
+    const std::vector<Item> results = n.inline_subgraph(*known ? then_branch : else_branch, scope);
     if (results.size() < n.output_count()) n.fail(fmt::format("the branch gives {} of {} outputs", results.size(), n.output_count()));
     for (size_t i = 0; i < n.output_count(); ++i) n.out(i, results[i]);
     return;
@@ -457,7 +450,7 @@ void import_sequence_map(NodeImport& n) {
         n.fail(fmt::format("the sequences have {} and {} elements", length, input.items.size()));
       scope.items.emplace(std::string(body.inputs[i].name), input.kind == Item::Kind::Sequence ? input.items[k] : input);
     }
-    const std::vector<Item> outputs = import_inline(n, body, scope);
+    const std::vector<Item> outputs = n.inline_subgraph(body, scope);
     for (size_t i = 0; i < outputs.size(); ++i) results[i].push_back(outputs[i]);
   }
   for (size_t i = 0; i < results.size(); ++i) n.out(i, Item::sequence(std::move(results[i])));
