@@ -162,6 +162,7 @@ OpTable make_standard_ops() {
   add_normalization_ops(table);
   add_quantize_ops(table);
   add_attention_ops(table);
+  add_select_ops(table);
   add_control_ops(table);
   return table;
 }
