@@ -559,6 +559,9 @@ const ImportTable& import_table() {
     add_nn_imports(t);
     add_attention_imports(t);
     add_quant_imports(t);
+    add_einsum_import(t);
+    add_signal_imports(t);
+    add_training_imports(t);
     add_control_imports(t);
     return t;
   }();

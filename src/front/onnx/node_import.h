@@ -60,6 +60,7 @@ void add_shape_imports(ImportTable& table);
 void add_index_imports(ImportTable& table);
 void add_reduce_imports(ImportTable& table);
 void add_nn_imports(ImportTable& table);
+void add_einsum_import(ImportTable& table);
 void add_resample_imports(ImportTable& table);
 void add_attention_imports(ImportTable& table);
 void add_signal_imports(ImportTable& table);

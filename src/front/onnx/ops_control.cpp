@@ -377,7 +377,12 @@ void import_sequence_construct(NodeImport& n) {
 
 void import_sequence_insert(NodeImport& n) {
   std::vector<Item> items = sequence(n, 0).items;
-  const size_t at = n.has(2) ? position(n, 2, items.size() + 1) : items.size();
+  size_t at = items.size();
+  if (n.has(2)) {                                // from -size (the front) to size (the back)
+    const int64_t given = n.require_integers(n.in(2), "the position in a sequence").at(0), size = static_cast<int64_t>(items.size());
+    if (given < -size || given > size) n.fail(fmt::format("position {} is out of range for {} elements", given, size));
+    at = static_cast<size_t>(given < 0 ? given + size : given);
+  }
   items.insert(items.begin() + static_cast<std::ptrdiff_t>(at), n.item(1));
   n.out(0, Item::sequence(std::move(items)));
 }

@@ -120,6 +120,7 @@ void import_identity(NodeImport& n) { n.out(0, n.item(0)); }
 
 // Philox is keyed by the seed; without one, by the node's own name, so that two nodes differ and runs repeat.
 int64_t seed_of(const NodeImport& n) {
+  if (const AttributeProto* const seed = n.find("seed"); seed != nullptr && seed->type == AttributeProto::Type::Int) return seed->i;
   if (n.has_attr("seed")) {
     return std::bit_cast<int32_t>(static_cast<float>(n.real("seed", 0)));
   }

@@ -318,14 +318,20 @@ void import_pad(NodeImport& n) {
     for (const int64_t v : n.integers(n.version() >= 2 ? "pads" : "paddings")) pads.emplace_back(v);
     if (const double value = n.real("value", 0); value != 0) fill = n.like(x, value);
   }
-  std::vector<int64_t> axes(static_cast<size_t>(n.rank(x)));
-  std::iota(axes.begin(), axes.end(), 0);
-  if (n.has(3)) axes = n.axes(n.require_integers(n.in(3), "axes"), n.rank(x));
+  std::vector<Expr> axes;
+  if (n.has(3)) {
+    axes = n.read_sizes(n.in(3));
+  } else {
+    for (int64_t a = 0; a < n.rank(x); ++a) axes.emplace_back(a);
+  }
   if (pads.size() != 2 * axes.size()) n.fail(fmt::format("has {} pads for {} axes", pads.size(), axes.size()));
-  Shape low(static_cast<size_t>(n.rank(x)), Expr(0)), high = low;
-  for (size_t i = 0; i < axes.size(); ++i) {
-    low[static_cast<size_t>(axes[i])] = pads[i];
-    high[static_cast<size_t>(axes[i])] = pads[i + axes.size()];
+  const AxisSet set(n, axes, n.rank(x));
+  const std::vector<Expr> before(pads.begin(), pads.begin() + static_cast<std::ptrdiff_t>(axes.size()));
+  const std::vector<Expr> after(pads.begin() + static_cast<std::ptrdiff_t>(axes.size()), pads.end());
+  Shape low, high;
+  for (int64_t a = 0; a < n.rank(x); ++a) {
+    low.push_back(n.simplify(set.choose(a, before, 0)));
+    high.push_back(n.simplify(set.choose(a, after, 0)));
   }
   const std::string mode = n.text("mode", "constant");
   n.out(n.pad(x, std::move(low), std::move(high), mode, mode == "constant" ? fill : ValueId{}));
