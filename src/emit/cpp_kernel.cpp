@@ -287,10 +287,8 @@ void CppKernelWriter::vector_versions(const std::string& axis, const sym::Expr& 
   const std::string first = integer(begin), last = integer(end);
   // Where the loop that runs `by` elements at a time stops.
   const auto rest = [&](int by) {
-    const std::string whole = begin.is_const(0) ? fmt::format("{}/{}*{}", integer_text().factor(end), by, by)
-                                                : fmt::format("{} + ({} - {})/{}*{}", integer_term(begin), integer_term(end),
-                                                              integer_text().factor(begin), by, by);
-    return whole;
+    const std::string whole = fmt::format("{}/{}*{}", integer_text().factor(extent), by, by);
+    return begin.is_const(0) ? whole : fmt::format("{} + {}", integer_term(begin), whole);
   };
   const auto version = [&](const std::string& position, int copies, const std::string& count) {
     declare_axis(axis, position, begin, end);
@@ -628,9 +626,13 @@ void CppKernelWriter::let(ScalarId id, const IndexValue& index) {
   std::vector<std::string> texts;
   for (int copy = 0; copy < vector_->copies; ++copy) {
     const std::string value = lanes(index.value, copy);
-    const std::string convert = dtype == DType::Bool ? prelude_.to_mask(DType::I64, vector_->width)
-                                                     : prelude_.cast(DType::I64, dtype, vector_->width);
-    texts.push_back(dtype == DType::I64 ? value : fmt::format("{}({})", convert, value));
+    if (dtype == DType::I64) {
+      texts.push_back(value);
+    } else {
+      const std::string convert = dtype == DType::Bool ? prelude_.to_mask(DType::I64, vector_->width)
+                                                       : prelude_.cast(DType::I64, dtype, vector_->width);
+      texts.push_back(fmt::format("{}({})", convert, value));
+    }
   }
   define_varying(id, texts, 64);
 }
@@ -1209,16 +1211,19 @@ void CppKernelWriter::statement(const Reduce& reduce) {
                               splat(DType::I64, "0"), index);
         }
         define_varying(accumulator.result, indices);
-        define_varying(accumulator.value, values);
+        publish(accumulator.value, {.varying = true, .text = values});
       } else {
-        define_varying(accumulator.result, values, kBoolAccumulatorBits);
+        // Behind its scope the running variable is the value.
+        publish(accumulator.result, {.varying = true, .text = values, .mask_bits = kBoolAccumulatorBits});
       }
       continue;
     }
     const Running total = finish(open);
     if (arg) {
       define_uniform(accumulator.result, total.index);
-      define_uniform(accumulator.value, total.value);
+      publish(accumulator.value, {.varying = false, .text = {total.value}});
+    } else if (open.uniform && total.value == open.uniform->value) {
+      publish(accumulator.result, {.varying = false, .text = {total.value}});
     } else {
       define_uniform(accumulator.result, total.value);
     }

@@ -1139,6 +1139,8 @@ std::string CppPrelude::horizontal(op::Combine combine, DType dtype, int lanes) 
 std::string CppPrelude::text() const {
   // The psABI note is about calls across object files; every function here is inlined.
   std::string text = "#pragma GCC diagnostic ignored \"-Wpsabi\"\n";
+  // A kernel may define values that nothing reads.
+  text += "#pragma GCC diagnostic ignored \"-Wunused-variable\"\n#pragma GCC diagnostic ignored \"-Wunused-but-set-variable\"\n";
   text += typedefs_;
   text += externs_;
   return text + functions_;
