@@ -237,7 +237,7 @@ SymbolValues bind_symbols(const Graph& graph, std::span<const Tensor> inputs, co
       for (const std::string& symbol : sym::symbols_of(size->expr))
         if (!symbols.contains(symbol)) missing.push_back(symbol);
       if (missing.size() != 1) return missing.empty();
-      const std::optional<sym::Expr> solution = sym::solve_for(size->expr, missing[0], sym::Expr(size->actual));
+      const std::optional<sym::Expr> solution = sym::solve_for(size->expr, missing[0], sym::Expr(size->actual), graph.facts());
       if (!solution.has_value()) return false;
       symbols[missing[0]] = sym::evaluate(*solution, symbols);
       moved = true;

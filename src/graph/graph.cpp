@@ -133,38 +133,39 @@ void Graph::substitute_symbols(const sym::Substitution& by) {
       changed = true;
     }
     if (changed) node->attrs = std::move(attrs);
-    for (const std::unique_ptr<Graph>& subgraph : node->subgraphs) {
-      sym::Substitution inner;
-      std::set<std::string> outer;
-      for (const std::string& symbol : subgraph->outer_symbols_) {
-        const auto found = by.find(symbol);
-        if (found == by.end()) {
-          outer.insert(symbol);
-        } else {
-          inner.insert(*found);
-          sym::collect_symbols(found->second, outer);
-        }
-      }
-      if (inner.empty()) continue;
-      // A symbol that comes in must not meet one that the subgraph binds itself under the same name.
-      const auto& known = subgraph->outer_symbols_;
-      std::vector<std::string> clashes;
-      for (const std::string& symbol : outer)
-        if (subgraph->symbols_.contains(symbol) && std::find(known.begin(), known.end(), symbol) == known.end())
-          clashes.push_back(symbol);
-      subgraph->symbols_.insert(outer.begin(), outer.end());
-      for (const std::string& symbol : clashes) subgraph->rename_symbol(symbol);
-      for (const std::string& symbol : outer) {
-        const auto fact = facts_.symbols.find(symbol);
-        if (fact != facts_.symbols.end()) subgraph->facts_.symbols.insert(*fact);
-      }
-      subgraph->substitute_symbols(inner);
-      subgraph->outer_symbols_.assign(outer.begin(), outer.end());
-    }
+    for (const std::unique_ptr<Graph>& subgraph : node->subgraphs) subgraph->replace_outer_symbols(by, facts_);
   }
   for (const auto& [symbol, unused] : by) facts_.symbols.erase(symbol);
   for (sym::Expr& expr : facts_.nonzero) expr = sym::substitute(expr, by);
   std::erase_if(facts_.nonzero, [](const sym::Expr& expr) { return expr.is_const(); });
+}
+
+void Graph::replace_outer_symbols(const sym::Substitution& by, const sym::Facts& outer_facts) {
+  sym::Substitution inner;
+  std::set<std::string> outer;
+  for (const std::string& symbol : outer_symbols_) {
+    const auto found = by.find(symbol);
+    if (found == by.end() || found->second == sym::Expr::symbol(symbol)) {
+      outer.insert(symbol);
+    } else {
+      inner.insert(*found);
+      sym::collect_symbols(found->second, outer);
+    }
+  }
+  if (inner.empty()) return;
+  // A symbol that comes in must not meet one that this graph binds itself under the same name.
+  std::vector<std::string> clashes;
+  for (const std::string& symbol : outer)
+    if (symbols_.contains(symbol) && std::find(outer_symbols_.begin(), outer_symbols_.end(), symbol) == outer_symbols_.end())
+      clashes.push_back(symbol);
+  symbols_.insert(outer.begin(), outer.end());
+  for (const std::string& symbol : clashes) rename_symbol(symbol);
+  for (const std::string& symbol : outer) {
+    const auto fact = outer_facts.symbols.find(symbol);
+    if (fact != outer_facts.symbols.end()) facts_.symbols.insert(*fact);
+  }
+  substitute_symbols(inner);
+  outer_symbols_.assign(outer.begin(), outer.end());
 }
 
 void Graph::rename_symbol(const std::string& symbol) {

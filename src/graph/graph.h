@@ -133,6 +133,8 @@ class Graph {
   // Replaces symbols in every type, attribute and fact; a replaced symbol loses its facts. The caller removes or
   // replaces whatever bound them. In subgraphs only outer symbols are replaced.
   void substitute_symbols(const sym::Substitution& by);
+  // The same for the outer symbols of a subgraph that moves under other symbols.
+  void replace_outer_symbols(const sym::Substitution& by, const sym::Facts& outer_facts);
   // Symbol names that are free in this graph: fresh_symbol("u") gives u0, u1, ...
   std::string fresh_symbol(std::string_view prefix);
 
@@ -168,13 +170,14 @@ class Graph {
   NodeId insertion_point_;
 };
 
-// Keeps an insertion point for a scope.
-class InsertionScope {
+// Inserts before nodes while it lives. One for a whole pass: the insertions are merged into the order once, at its end.
+class Inserter {
  public:
-  InsertionScope(Graph& graph, NodeId before) : graph_(graph) { graph_.set_insertion_point(before); }
-  ~InsertionScope() { graph_.set_insertion_point({}); }
-  InsertionScope(const InsertionScope&) = delete;
-  InsertionScope& operator=(const InsertionScope&) = delete;
+  explicit Inserter(Graph& graph) : graph_(graph) {}
+  ~Inserter() { graph_.set_insertion_point({}); }
+  Inserter(const Inserter&) = delete;
+  Inserter& operator=(const Inserter&) = delete;
+  void before(NodeId node) { graph_.set_insertion_point(node); }
 
  private:
   Graph& graph_;

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "base/check.h"
+#include "op/axis.h"
 
 namespace fuseloom::graph {
 namespace {
@@ -316,8 +317,8 @@ SizeContents::Contents SizeContents::compute(ValueId id) const {
   }
   if (op == "iota") {
     const std::optional<Dims> dims = const_dims(graph_.type(id));
-    const auto axis = static_cast<size_t>(node.attrs.integer("axis"));
-    if (!dims.has_value() || axis >= dims->size()) return std::nullopt;
+    if (!dims.has_value() || dims->empty()) return std::nullopt;
+    const auto axis = static_cast<size_t>(op::normal_axis(op, node.attrs.integer("axis"), static_cast<int64_t>(dims->size())));
     const int64_t stride = std::accumulate(dims->begin() + static_cast<std::ptrdiff_t>(axis) + 1, dims->end(), int64_t{1}, std::multiplies<>());
     std::vector<Ratio> contents;
     for (int64_t i = 0; i < element_count(*dims); ++i) contents.push_back({Expr(i / stride % (*dims)[axis]), 1});
@@ -432,7 +433,8 @@ SizeContents::Contents SizeContents::compute_reduction(const Node& node) const {
   const std::optional<Dims> dims = const_dims(type), output_dims = const_dims(graph_.type(node.outputs[0]));
   if (combine.empty() || !dims.has_value() || !output_dims.has_value()) return std::nullopt;
   std::vector<char> is_reduced(dims->size(), 0);
-  for (const int64_t axis : node.attrs.integers("axes")) is_reduced[static_cast<size_t>(axis)] = 1;
+  for (const int64_t axis : op::normal_axes(node.op->name, node.attrs.integers("axes"), static_cast<int64_t>(dims->size())))
+    if (!dims->empty()) is_reduced[static_cast<size_t>(axis)] = 1;
   const Arithmetic arithmetic(graph_.facts());
   std::vector<MaybeRatio> results(static_cast<size_t>(element_count(*output_dims)));
   const std::vector<Ratio>& elements = *known(node.inputs[0]);

@@ -65,7 +65,7 @@ class Verifier {
         std::vector<std::string> missing;
         for (const std::string& symbol : sym::symbols_of(entry.second))
           if (!bound_.contains(symbol)) missing.push_back(symbol);
-        if (missing.size() == 1 && sym::solve_for(entry.second, missing[0], sym::Expr::symbol("target")).has_value()) {
+        if (missing.size() == 1 && sym::solve_for(entry.second, missing[0], sym::Expr::symbol("target"), graph_.facts()).has_value()) {
           bound_.insert(missing[0]);
           missing.clear();
           moved = true;

@@ -21,6 +21,8 @@ bool fold_constants(Graph& graph, int64_t max_bytes = int64_t{1} << 26);
 // are known expressions becomes sym_value; reshape/expand/slice/... whose sizes become known are refined; a node that reads
 // sizes from run-time tensors through bind_symbols is replaced when the contents turn out to be known.
 bool propagate_sizes(Graph& graph);
+// Replaces an `if` with a constant condition by its branch.
+bool inline_branches(Graph& graph);
 // Local identities that hold bit for bit (docs/numerics.md): x+0 only where it is exact, x*1, double transpose, reshape of
 // reshape, slice of everything, cast to the same type, widening casts back and forth, select with a constant condition, ...
 bool canonicalize(Graph& graph);
