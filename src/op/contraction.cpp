@@ -1,4 +1,7 @@
-// matmul, conv, conv_transpose and their integer relatives.
+// matmul, conv, conv_transpose, their integer relatives, and det.
+#include <algorithm>
+#include <cmath>
+
 #include "base/check.h"
 #include "op/multiply.h"
 #include "op/op.h"
@@ -375,6 +378,46 @@ void reference_conv_integer(const ReferenceContext& context) {
                      false);
 }
 
+// ---- det -------------------------------------------------------------------------------------------------------------
+
+std::vector<TensorType> infer_det(const InferContext& context) {
+  const TensorType& x = context.in(0);
+  expect_float(context, "x", x);
+  if (x.rank() < 2) context.fail(fmt::format("x is {}, expected [..., n, n]", to_string(x)));
+  expect_size(context, "the last dimension of x", x.shape.back(), x.shape[x.shape.size() - 2]);
+  return {{x.dtype, Shape(x.shape.begin(), x.shape.end() - 2)}};
+}
+
+// Gaussian elimination with partial pivoting.
+double determinant(double* a, int64_t n) {
+  double result = 1;
+  for (int64_t k = 0; k < n; ++k) {
+    int64_t pivot = k;
+    for (int64_t r = k + 1; r < n; ++r) {
+      if (std::abs(a[r * n + k]) > std::abs(a[pivot * n + k])) pivot = r;
+    }
+    if (a[pivot * n + k] == 0) return 0;
+    if (pivot != k) {
+      std::swap_ranges(a + pivot * n, a + (pivot + 1) * n, a + k * n);
+      result = -result;
+    }
+    result *= a[k * n + k];
+    for (int64_t r = k + 1; r < n; ++r) {
+      const double factor = a[r * n + k] / a[k * n + k];
+      for (int64_t c = k + 1; c < n; ++c) a[r * n + c] -= factor * a[k * n + c];
+    }
+  }
+  return result;
+}
+
+void reference_det(const ReferenceContext& context) {
+  const Tensor& x = context.inputs[0];
+  const int64_t n = x.dim(x.rank() - 1);
+  std::vector<double> matrices = stage<double>(x), results(static_cast<size_t>(context.outputs[0].count()));
+  for (size_t i = 0; i < results.size(); ++i) results[i] = determinant(matrices.data() + static_cast<int64_t>(i) * n * n, n);
+  unstage(results, context.outputs[0]);
+}
+
 }  // namespace
 
 void add_contraction_ops(OpTable& table) {
@@ -436,6 +479,11 @@ void add_contraction_ops(OpTable& table) {
              .reference = reference_conv_integer,
              .decompose = decompose_conv_integer,
              .flops = conv_flops});
+  table.add({.name = "det",
+             .family = Family::Extern,
+             .summary = "the determinant of the last two dimensions",
+             .infer = infer_det,
+             .reference = reference_det});
 }
 
 }  // namespace fuseloom::op

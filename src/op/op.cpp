@@ -163,6 +163,9 @@ OpTable make_standard_ops() {
   add_quantize_ops(table);
   add_attention_ops(table);
   add_select_ops(table);
+  add_resample_ops(table);
+  add_recurrent_ops(table);
+  add_signal_ops(table);
   add_control_ops(table);
   return table;
 }

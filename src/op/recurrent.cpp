@@ -1,0 +1,316 @@
+// lstm, gru, rnn: ONNX's recurrent layers.
+//
+//   x  [steps, batch, in]            w  [directions, gates * hidden, in]      b  [directions, 2 * gates * hidden]
+//   h, c  [directions, batch, hidden]  r  [directions, gates * hidden, hidden]  p  [directions, 3 * hidden]
+//   y  [steps, directions, batch, hidden]   y_h, y_c  [directions, batch, hidden]
+//
+// With layout = 1 the batch comes first everywhere: x [batch, steps, in], y [batch, steps, directions, hidden],
+// states [batch, directions, hidden]. A sequence shorter than `steps` has zeros behind its end; in reverse it starts at
+// its own last step. Everything is computed in f64.
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "op/op.h"
+#include "op/schema.h"
+#include "op/staging.h"
+
+namespace fuseloom::op {
+namespace {
+
+using Kind = AttrSpec::Kind;
+
+// ---- activations -----------------------------------------------------------------------------------------------------
+
+struct ActivationKind {
+  std::string_view name;
+  double alpha, beta;                                      // defaults
+  double (*function)(double x, double alpha, double beta);
+};
+
+double sigmoid(double x, double, double) { return 1 / (1 + std::exp(-x)); }
+double tanh_of(double x, double, double) { return std::tanh(x); }
+
+constexpr ActivationKind kActivations[] = {
+    {"affine", 1, 0, [](double x, double a, double b) { return a * x + b; }},
+    {"elu", 1, 0, [](double x, double a, double) { return x >= 0 ? x : a * std::expm1(x); }},
+    {"hard_sigmoid", 0.2, 0.5, [](double x, double a, double b) { return std::clamp(a * x + b, 0.0, 1.0); }},
+    {"leaky_relu", 0.01, 0, [](double x, double a, double) { return x >= 0 ? x : a * x; }},
+    {"relu", 0, 0, [](double x, double, double) { return x < 0 ? 0 : x; }},
+    {"scaled_tanh", 1, 1, [](double x, double a, double b) { return a * std::tanh(b * x); }},
+    {"sigmoid", 0, 0, sigmoid},
+    {"softplus", 0, 0, [](double x, double, double) { return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)); }},
+    {"softsign", 0, 0, [](double x, double, double) { return x / (1 + std::abs(x)); }},
+    {"tanh", 0, 0, tanh_of},
+    {"thresholded_relu", 1, 0, [](double x, double a, double) { return x >= a ? x : 0; }},
+};
+
+struct Activation {
+  const ActivationKind* kind = nullptr;
+  double alpha = 0, beta = 0, clip = 0;                    // clip 0: none
+  double operator()(double x) const {
+    if (clip > 0) x = x < -clip ? -clip : x > clip ? clip : x;
+    return kind->function(x, alpha, beta);
+  }
+};
+
+// The attribute `activations`, or the op's defaults for each direction. `fail` reports what is wrong.
+template <class Fail>
+std::vector<Activation> parse_activations(const Attrs& attrs, std::string_view defaults, int64_t directions, Fail&& fail) {
+  std::string text = attrs.text("activations", "");
+  if (text.empty()) {
+    for (int64_t d = 0; d < directions; ++d) text += fmt::format("{}{}", d == 0 ? "" : ",", defaults);
+  }
+  const size_t expected = static_cast<size_t>(directions * (std::count(defaults.begin(), defaults.end(), ',') + 1));
+  std::vector<Activation> result;
+  for (size_t start = 0; start <= text.size();) {
+    const size_t end = std::min(text.find(',', start), text.size());
+    const std::string_view name = std::string_view(text).substr(start, end - start);
+    const auto* kind = std::find_if(std::begin(kActivations), std::end(kActivations),
+                                    [&](const ActivationKind& candidate) { return candidate.name == name; });
+    if (kind == std::end(kActivations)) {
+      fail(fmt::format("there is no activation \"{}\"", name));
+      return result;
+    }
+    result.push_back({.kind = kind, .alpha = kind->alpha, .beta = kind->beta, .clip = attrs.real("clip", 0)});
+    start = end + 1;
+  }
+  if (result.size() != expected) fail(fmt::format("activations is \"{}\", expected {} names", text, expected));
+  for (const char* name : {"alpha", "beta"}) {
+    if (!attrs.has(name)) continue;
+    const std::vector<double>& values = attrs.reals(name);
+    if (values.size() != result.size()) {
+      fail(fmt::format("{} has {} entries, expected one for each of the {} activations", name, values.size(), result.size()));
+      return result;
+    }
+    for (size_t i = 0; i < values.size(); ++i) (name[0] == 'a' ? result[i].alpha : result[i].beta) = values[i];
+  }
+  return result;
+}
+
+// ---- inference -------------------------------------------------------------------------------------------------------
+
+struct CellKind {
+  int64_t gates;
+  std::string_view activations;     // of one direction
+};
+constexpr CellKind kLstm = {4, "sigmoid,tanh,tanh"}, kGru = {3, "sigmoid,tanh"}, kRnn = {1, "tanh"};
+
+std::vector<TensorType> infer_recurrent(const InferContext& context, const CellKind& cell) {
+  const TensorType &x = context.in(0), &r = context.in(2);
+  const Attrs& attrs = context.attrs;
+  expect_float(context, "x", x);
+  const std::string direction = attrs.text("direction");
+  expect_text(context, "direction", direction, {"forward", "reverse", "bidirectional"});
+  const int64_t directions = direction == "bidirectional" ? 2 : 1;
+  parse_activations(attrs, cell.activations, directions, [&](const std::string& words) { context.fail(words); });
+  const bool batch_first = attrs.integer("layout", 0) != 0;
+  const char* names[] = {"x", "w", "r", "b", "lengths", "h", "c", "p"};
+  const int64_t ranks[] = {3, 3, 3, 2, 1, 3, 3, 2};
+  for (size_t i = 0; i < context.inputs.size(); ++i) {
+    if (!context.has(i)) continue;
+    expect_rank(context, names[i], context.in(i), ranks[i]);
+    if (i == 4) {
+      expect_index(context, names[i], context.in(i));
+    } else {
+      expect_dtype(context, names[i], context.in(i), x.dtype);
+    }
+  }
+  const sym::Expr steps = x.shape[batch_first ? 1 : 0], batch = x.shape[batch_first ? 0 : 1], hidden = r.shape[2];
+  const Shape state = batch_first ? Shape{batch, directions, hidden} : Shape{directions, batch, hidden};
+  const auto expect_shape = [&](size_t i, const Shape& shape) {
+    if (!context.has(i)) return;
+    for (size_t d = 0; d < shape.size(); ++d) {
+      expect_size(context, fmt::format("dimension {} of {}", d, names[i]), context.in(i).shape[d], shape[d]);
+    }
+  };
+  expect_shape(1, {directions, hidden * cell.gates, x.shape[2]});
+  expect_shape(2, {directions, hidden * cell.gates, hidden});
+  expect_shape(3, {directions, hidden * (2 * cell.gates)});
+  expect_shape(4, {batch});
+  expect_shape(5, state);
+  expect_shape(6, state);
+  expect_shape(7, {directions, hidden * 3});
+  const Shape y = batch_first ? Shape{batch, steps, directions, hidden} : Shape{steps, directions, batch, hidden};
+  std::vector<TensorType> types = {{x.dtype, y}};
+  while (static_cast<int64_t>(types.size()) < context.output_count) types.push_back({x.dtype, state});
+  return types;
+}
+
+// ---- the run over a sequence -------------------------------------------------------------------------------------------
+
+// Eight partial sums in a fixed order, so that the compiler can vectorize without changing the result.
+double dot(const double* a, const double* b, int64_t n) {
+  double sums[8] = {};
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    for (int64_t j = 0; j < 8; ++j) sums[j] += a[i + j] * b[i + j];
+  }
+  for (; i < n; ++i) sums[0] += a[i] * b[i];
+  return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+}
+
+// result[j] = (initial[j]) + row j of matrix · vector
+void multiply_rows(const double* matrix, const double* vector, int64_t rows, int64_t columns, const double* initial,
+                   double* result) {
+  for (int64_t j = 0; j < rows; ++j) {
+    result[j] = (initial == nullptr ? 0 : initial[j]) + dot(matrix + j * columns, vector, columns);
+  }
+}
+
+// The weights of one direction and the state of one sequence.
+struct Cell {
+  int64_t hidden = 0;
+  const double *r = nullptr, *w_bias = nullptr, *r_bias = nullptr, *peephole = nullptr;   // null: absent
+  std::span<const Activation> activations;
+  bool input_forget = false, linear_before_reset = false;
+  std::vector<double> h, c, scratch, reset;
+
+  double recurrent_bias(int64_t j) const { return r_bias == nullptr ? 0 : r_bias[j]; }
+};
+
+// One step; gates[gates * hidden] holds w · x + w_bias on entry.
+void step_rnn(Cell& cell, double* gates) {
+  multiply_rows(cell.r, cell.h.data(), cell.hidden, cell.hidden, gates, cell.scratch.data());
+  for (int64_t j = 0; j < cell.hidden; ++j) {
+    cell.h[static_cast<size_t>(j)] = cell.activations[0](cell.scratch[static_cast<size_t>(j)] + cell.recurrent_bias(j));
+  }
+}
+
+// Gates z (update), r (reset), h (candidate).
+void step_gru(Cell& cell, double* gates) {
+  const int64_t n = cell.hidden;
+  const Activation &f = cell.activations[0], &g = cell.activations[1];
+  double* sums = cell.scratch.data();
+  multiply_rows(cell.r, cell.h.data(), 2 * n, n, gates, sums);
+  for (int64_t j = 0; j < 2 * n; ++j) sums[j] = f(sums[j] + cell.recurrent_bias(j));
+  const double *z = sums, *r = sums + n, *candidate_r = cell.r + 2 * n * n;
+  double* candidate = sums + 2 * n;
+  if (cell.linear_before_reset) {
+    multiply_rows(candidate_r, cell.h.data(), n, n, nullptr, candidate);
+    for (int64_t j = 0; j < n; ++j) candidate[j] = gates[2 * n + j] + r[j] * (candidate[j] + cell.recurrent_bias(2 * n + j));
+  } else {
+    for (int64_t j = 0; j < n; ++j) cell.reset[static_cast<size_t>(j)] = r[j] * cell.h[static_cast<size_t>(j)];
+    multiply_rows(candidate_r, cell.reset.data(), n, n, gates + 2 * n, candidate);
+    for (int64_t j = 0; j < n; ++j) candidate[j] += cell.recurrent_bias(2 * n + j);
+  }
+  for (int64_t j = 0; j < n; ++j) {
+    double& h = cell.h[static_cast<size_t>(j)];
+    h = (1 - z[j]) * g(candidate[j]) + z[j] * h;
+  }
+}
+
+// Gates i (input), o (output), f (forget), c (candidate); peepholes in the order i, o, f.
+void step_lstm(Cell& cell, double* gates) {
+  const int64_t n = cell.hidden;
+  const Activation &f = cell.activations[0], &g = cell.activations[1], &h = cell.activations[2];
+  double* sums = cell.scratch.data();
+  multiply_rows(cell.r, cell.h.data(), 4 * n, n, gates, sums);
+  for (int64_t j = 0; j < 4 * n; ++j) sums[j] += cell.recurrent_bias(j);
+  const auto peephole = [&](int64_t gate, int64_t j) { return cell.peephole == nullptr ? 0 : cell.peephole[gate * n + j]; };
+  for (int64_t j = 0; j < n; ++j) {
+    double& c = cell.c[static_cast<size_t>(j)];
+    const double input = f(sums[j] + peephole(0, j) * c);
+    const double forget = cell.input_forget ? 1 - input : f(sums[2 * n + j] + peephole(2, j) * c);
+    c = forget * c + input * g(sums[3 * n + j]);
+    cell.h[static_cast<size_t>(j)] = f(sums[n + j] + peephole(1, j) * c) * h(c);
+  }
+}
+
+std::vector<double> stage_optional(const ReferenceContext& context, size_t input) {
+  return context.has(input) ? stage<double>(context.inputs[input]) : std::vector<double>();
+}
+
+void reference_recurrent(const ReferenceContext& context, const CellKind& kind, void (*step)(Cell&, double*)) {
+  const Attrs& attrs = context.attrs;
+  const bool batch_first = attrs.integer("layout", 0) != 0;
+  const std::string direction = attrs.text("direction");
+  const Tensor& x_tensor = context.inputs[0];
+  const int64_t directions = direction == "bidirectional" ? 2 : 1;
+  const int64_t steps = x_tensor.dim(batch_first ? 1 : 0), batch = x_tensor.dim(batch_first ? 0 : 1), in = x_tensor.dim(2);
+  const int64_t hidden = context.inputs[2].dim(2), rows = kind.gates * hidden;
+  const std::vector<double> x = stage<double>(x_tensor), w = stage<double>(context.inputs[1]), r = stage<double>(context.inputs[2]);
+  const std::vector<double> b = stage_optional(context, 3), h0 = stage_optional(context, 5), c0 = stage_optional(context, 6),
+                            p = stage_optional(context, 7);
+  const std::vector<int64_t> lengths = context.has(4) ? stage<int64_t>(context.inputs[4]) : std::vector<int64_t>();
+  for (const int64_t length : lengths) {
+    FL_REQUIRE(length >= 0 && length <= steps, "{}: a sequence has length {}, expected 0 to {}", context.record->name, length, steps);
+  }
+  const std::vector<Activation> activations = parse_activations(
+      attrs, kind.activations, directions, [](const std::string& words) { FL_CHECK(false, "{}", words); });
+  const int64_t per_direction = static_cast<int64_t>(activations.size()) / directions;
+
+  std::vector<double> y(static_cast<size_t>(steps * directions * batch * hidden), 0.0);
+  std::vector<double> y_h(static_cast<size_t>(directions * batch * hidden)), y_c(y_h.size());
+  std::vector<double> gates(static_cast<size_t>(rows));
+  for (int64_t d = 0; d < directions; ++d) {
+    const bool reverse = direction == "reverse" || d == 1;
+    Cell cell{.hidden = hidden,
+              .r = r.data() + d * rows * hidden,
+              .w_bias = b.empty() ? nullptr : b.data() + d * 2 * rows,
+              .r_bias = b.empty() ? nullptr : b.data() + d * 2 * rows + rows,
+              .peephole = p.empty() ? nullptr : p.data() + d * 3 * hidden,
+              .activations = std::span<const Activation>(activations).subspan(static_cast<size_t>(d * per_direction),
+                                                                              static_cast<size_t>(per_direction)),
+              .input_forget = attrs.integer("input_forget", 0) != 0,
+              .linear_before_reset = attrs.integer("linear_before_reset", 0) != 0};
+    cell.scratch.resize(static_cast<size_t>(rows));
+    cell.reset.resize(static_cast<size_t>(hidden));
+    for (int64_t n = 0; n < batch; ++n) {
+      const int64_t state = (batch_first ? n * directions + d : d * batch + n) * hidden;
+      const auto initial = [&](const std::vector<double>& from) {
+        if (from.empty()) return std::vector<double>(static_cast<size_t>(hidden), 0.0);
+        return std::vector<double>(from.begin() + state, from.begin() + state + hidden);
+      };
+      cell.h = initial(h0);
+      cell.c = initial(c0);
+      const int64_t length = lengths.empty() ? steps : lengths[static_cast<size_t>(n)];
+      for (int64_t i = 0; i < length; ++i) {
+        const int64_t t = reverse ? length - 1 - i : i;
+        const double* input = x.data() + (batch_first ? n * steps + t : t * batch + n) * in;
+        multiply_rows(w.data() + d * rows * in, input, rows, in, cell.w_bias, gates.data());
+        step(cell, gates.data());
+        const int64_t at = batch_first ? (n * steps + t) * directions + d : (t * directions + d) * batch + n;
+        std::copy(cell.h.begin(), cell.h.end(), y.begin() + at * hidden);
+      }
+      std::copy(cell.h.begin(), cell.h.end(), y_h.begin() + state);
+      std::copy(cell.c.begin(), cell.c.end(), y_c.begin() + state);
+    }
+  }
+  unstage(y, context.outputs[0]);
+  if (context.outputs.size() > 1) unstage(y_h, context.outputs[1]);
+  if (context.outputs.size() > 2) unstage(y_c, context.outputs[2]);
+}
+
+void add_recurrent_op(OpTable& table, std::string name, std::string summary, const CellKind& kind, void (*step)(Cell&, double*),
+                      int max_inputs, int max_outputs, std::vector<AttrSpec> more) {
+  std::vector<AttrSpec> attrs = {required_attr("direction", Kind::Text), optional_attr("activations", Kind::Text),
+                                 optional_attr("alpha", Kind::Reals),    optional_attr("beta", Kind::Reals),
+                                 optional_attr("clip", Kind::Real),      optional_attr("layout", Kind::Integer)};
+  attrs.insert(attrs.end(), more.begin(), more.end());
+  table.add({.name = std::move(name),
+             .family = Family::Extern,
+             .summary = std::move(summary),
+             .min_inputs = 3,
+             .max_inputs = max_inputs,
+             .max_outputs = max_outputs,
+             .attrs = std::move(attrs),
+             .infer = [kind](const InferContext& context) { return infer_recurrent(context, kind); },
+             .reference = [kind, step](const ReferenceContext& context) { reference_recurrent(context, kind, step); },
+             .flops = [kind](const InferContext& context, std::span<const TensorType>) {
+               const TensorType &x = context.in(0), &w = context.in(1), &r = context.in(2);
+               return x.shape[0] * x.shape[1] * (count_of(w.shape) + count_of(r.shape)) * 2;
+             }});
+}
+
+}  // namespace
+
+void add_recurrent_ops(OpTable& table) {
+  add_recurrent_op(table, "lstm", "ONNX's LSTM: gates input, output, forget, candidate", kLstm, step_lstm, 8, 3,
+                   {optional_attr("input_forget", Kind::Integer)});
+  add_recurrent_op(table, "gru", "ONNX's GRU: gates update, reset, candidate", kGru, step_gru, 6, 2,
+                   {optional_attr("linear_before_reset", Kind::Integer)});
+  add_recurrent_op(table, "rnn", "ONNX's RNN: h = f(w x + r h + b)", kRnn, step_rnn, 6, 2, {});
+}
+
+}  // namespace fuseloom::op
