@@ -312,13 +312,19 @@ class FunctionText {
   std::string expand(std::string_view body) const {
     std::string out;
     if (!body.empty() && body.front() == '\n') body.remove_prefix(1);
+    const auto is_part = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
     for (size_t i = 0; i < body.size();) {
       if (body[i] != '$') {
-        out += body[i++];
+        const size_t begin = i++;
+        if (is_part(body[begin])) {
+          while (i < body.size() && is_part(body[i])) ++i;
+          declare_type(body.substr(begin, i - begin));
+        }
+        out += body.substr(begin, i - begin);
         continue;
       }
       size_t end = ++i;
-      while (end < body.size() && (std::isalnum(static_cast<unsigned char>(body[end])) || body[end] == '_')) ++end;
+      while (end < body.size() && is_part(body[end])) ++end;
       const std::string_view word = body.substr(i, end - i);
       i = end;
       std::string letters;
@@ -331,6 +337,12 @@ class FunctionText {
   }
 
  private:
+  // A body may name the plain types.
+  void declare_type(std::string_view word) const {
+    for (const DType plain : {DType::I8, DType::I16, DType::I32, DType::I64, DType::U8, DType::U16, DType::U32, DType::U64, DType::F32, DType::F64})
+      if (word == c_type(plain)) prelude_.type(plain, 0);
+  }
+
   std::string expand_word(std::string_view word, const std::string& letters) const {
     const int bits = is_complex(dtype_) ? bits_of(part_of(dtype_)) : bits_of(dtype_);
     if (word == "B") return fmt::format("{}", bits);
@@ -655,7 +667,20 @@ std::string CppPrelude::cast(DType from, DType to, int lanes) {
   const auto converted = [&](std::string_view value, const std::string& target) {
     return lanes == 0 ? fmt::format("({}){}", target, value) : fmt::format("__builtin_convertvector({}, {})", value, target);
   };
-  if (!is_float(from) || is_float(to)) return define(fmt::format("  return {};\n", converted("a", result)));
+  if (!is_float(from) || is_float(to)) {
+    // GCC has instructions for steps of two in width and goes lane by lane otherwise. A narrow integer fits i32, and i32
+    // either float or rounds once.
+    const int from_bits = bits_of(from), to_bits = bits_of(to);
+    if (lanes > 0 && !is_float(from) && !is_float(to)) {
+      if (to_bits > 2 * from_bits) return through(is_signed_int(from) ? signed_of(2 * from_bits) : unsigned_of(2 * from_bits));
+      if (2 * to_bits < from_bits) return through(is_signed_int(from) ? signed_of(from_bits / 2) : unsigned_of(from_bits / 2));
+    }
+    if (lanes > 0 && !is_float(from) && is_float(to)) {
+      if (from_bits < 32) return through(DType::I32);
+      if (from == DType::U32 && to == DType::F64 && target_.avx512) return through(DType::I64);
+    }
+    return define(fmt::format("  return {};\n", converted("a", result)));
+  }
 
   // Float → integer: truncates, saturates, NaN gives 0. The value is brought into range before the conversion, whose result
   // outside of it is undefined.
@@ -670,10 +695,9 @@ std::string CppPrelude::cast(DType from, DType to, int lanes) {
   if (bits - (is_signed ? 1 : 0) <= mantissa) {
     const std::string high = float_literal(from, above - 1);
     body += fmt::format("  x = x > {}({}) ? {}({}) : x;\n", splat, high, splat, high);
-    // Narrow integers by way of i32 (i64 for u32 lanes that a compiler would convert as signed).
     if (lanes > 0 && bits < 32 && !is_wide(32, lanes)) {
-      const std::string middle = type(DType::I32, lanes);
-      body += fmt::format("  return __builtin_convertvector(__builtin_convertvector(x, {}), {});\n", middle, result);
+      const std::string middle = type(DType::I32, lanes), narrow = cast(DType::I32, to, lanes);
+      body += fmt::format("  return {}(__builtin_convertvector(x, {}));\n", narrow, middle);
     } else {
       body += fmt::format("  return {};\n", converted("x", result));
     }
