@@ -562,6 +562,8 @@ const ImportTable& import_table() {
     add_einsum_import(t);
     add_signal_imports(t);
     add_training_imports(t);
+    add_resample_imports(t);
+    add_microsoft_imports(t);
     add_control_imports(t);
     return t;
   }();

@@ -71,20 +71,10 @@ void import_compress(NodeImport& n) {
   n.out(n.add("compress", {x, n.in(1)}, std::move(attrs)));
 }
 
-// Along the time axis, position t of sequence b reads from length[b] - 1 - t, where t is within the length, else from t.
 void import_reverse_sequence(NodeImport& n) {
   const ValueId x = n.in(0);
-  const int64_t time = n.axis(n.integer("time_axis", 0), n.rank(x)), batch = n.axis(n.integer("batch_axis", 1), n.rank(x));
-  if (time == batch) n.fail("time_axis and batch_axis are the same");
-  Shape flat(static_cast<size_t>(n.rank(x)), Expr(1));
-  flat[static_cast<size_t>(batch)] = n.size(x, batch);
-  const ValueId lengths = n.reshape(n.cast(n.in(1), DType::I64), flat);
-  Shape times(static_cast<size_t>(n.rank(x)), Expr(1));
-  times[static_cast<size_t>(time)] = n.size(x, time);
-  const ValueId t = n.add("iota", {}, {{"shape", times}, {"axis", time}, {"dtype", DType::I64}});
-  const ValueId reversed = n.add("sub", {n.add("sub", {lengths, n.like(lengths, 1)}), t});
-  const ValueId index = n.add("select", {n.add("lt", {t, lengths}), reversed, t});
-  n.out(n.add("gather_elements", {x, n.expand(index, n.shape(x))}, {{"axis", time}}));
+  n.out(n.add("reverse_sequence", {x, n.in(1)}, {{"time_axis", n.axis(n.integer("time_axis", 0), n.rank(x))},
+                                                 {"batch_axis", n.axis(n.integer("batch_axis", 1), n.rank(x))}}));
 }
 
 // Writes `update` into the cache along an axis, for each entry of the batch from its own position on.

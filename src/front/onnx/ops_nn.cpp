@@ -1,6 +1,8 @@
 // Products, convolutions, pooling, normalizations, recurrent layers, losses.
 #include <algorithm>
+#include <iterator>
 #include <numeric>
+#include <optional>
 
 #include "base/check.h"
 #include "front/onnx/node_import.h"
@@ -126,31 +128,6 @@ ImportFn global_pool(std::string reduction) {
   };
 }
 
-// Puts each value back at its index, in a plane of zeros.
-void import_max_unpool(NodeImport& n) {
-  const ValueId x = n.in(0), index = n.in(1);
-  const auto rank = static_cast<size_t>(n.rank(x) - 2);
-  const std::vector<int64_t> kernel = n.integers("kernel_shape"), strides = n.integers("strides", std::vector<int64_t>(rank, 1)),
-                             pads = n.integers("pads", std::vector<int64_t>(2 * rank, 0));
-  if (kernel.size() != rank || strides.size() != rank || pads.size() != 2 * rank)
-    n.fail(fmt::format("an attribute does not have one entry for each of the {} spatial dimensions", rank));
-  Shape shape = n.shape(x);
-  for (size_t d = 0; d < rank; ++d)
-    shape[d + 2] = n.simplify((shape[d + 2] - 1) * strides[d] + kernel[d] - pads[d] - pads[d + rank]);
-  // The indices are into this flat shape, batch and channels included; a larger output is padded behind.
-  const Expr count = n.simplify(op::count_of(n.shape(x))), total = n.simplify(op::count_of(shape));
-  const ValueId flat = n.add("scatter_elements", {n.full(n.dtype(x), 0, {total}), n.reshape(index, {count}), n.reshape(x, {count})},
-                             {{"axis", int64_t{0}}, {"reduction", std::string("none")}});
-  ValueId y = n.reshape(flat, shape);
-  if (n.has(2)) {
-    const Shape wanted = n.read_sizes(n.in(2));
-    Shape high;
-    for (size_t d = 0; d < shape.size(); ++d) high.push_back(n.simplify(wanted.at(d) - shape[d]));
-    y = n.pad(y, Shape(shape.size(), Expr(0)), std::move(high));
-  }
-  n.out(y);
-}
-
 // ---- normalizations --------------------------------------------------------------------------------------------------
 
 
@@ -266,40 +243,58 @@ void import_softmax_cross_entropy(NodeImport& n) {
 
 // ---- recurrent layers ------------------------------------------------------------------------------------------------
 
-// The op takes ONNX's inputs, weights and gate orders with the time first; layout 1 has the batch first.
+// An activation of a recurrent layer with the parameters that it takes, and their defaults.
+struct RecurrentActivation {
+  const char* onnx;
+  const char* name;
+  std::optional<double> alpha, beta;
+};
+constexpr RecurrentActivation kRecurrentActivations[] = {
+    {"Sigmoid", "sigmoid", {}, {}},       {"Tanh", "tanh", {}, {}},
+    {"Relu", "relu", {}, {}},             {"Affine", "affine", 1.0, 0.0},
+    {"LeakyRelu", "leaky_relu", 0.01, {}}, {"ThresholdedRelu", "thresholded_relu", 1.0, {}},
+    {"ScaledTanh", "scaled_tanh", 1.0, 1.0}, {"HardSigmoid", "hard_sigmoid", 0.2, 0.5},
+    {"Elu", "elu", 1.0, {}},              {"Softsign", "softsign", {}, {}},
+    {"Softplus", "softplus", {}, {}},
+};
+
+// The op takes ONNX's inputs, weights and gate orders.
 ImportFn recurrent(std::string op, int64_t outputs, std::vector<std::string> default_activations) {
   return [=](NodeImport& n) {
-    const bool batch_first = n.integer("layout", 0) != 0;
     const std::string direction = n.text("direction", "forward");
     if (direction != "forward" && direction != "reverse" && direction != "bidirectional")
       n.fail(fmt::format("direction '{}' is not one of forward, reverse, bidirectional", direction));
     std::vector<ValueId> inputs;
-    for (size_t i = 0; i < n.input_count(); ++i) {
-      ValueId v = n.in_or_none(i);
-      // X, and the initial states, which come as [batch, direction, hidden].
-      if (batch_first && v.valid() && (i == 0 || i == 5 || i == 6)) v = n.transpose(v, {1, 0, 2});
-      inputs.push_back(v);
-    }
+    for (size_t i = 0; i < n.input_count(); ++i) inputs.push_back(n.in_or_none(i));
     while (!inputs.empty() && !inputs.back().valid()) inputs.pop_back();
-    std::vector<std::string> activations = n.texts("activations");
-    if (activations.empty()) {
-      activations = default_activations;
-      if (direction == "bidirectional") activations.insert(activations.end(), default_activations.begin(), default_activations.end());
+    // The parameters are listed for those activations that take one, in their order; the op wants one for each.
+    std::vector<std::string> names = n.texts("activations");
+    if (names.empty()) {
+      names = default_activations;
+      if (direction == "bidirectional") names.insert(names.end(), default_activations.begin(), default_activations.end());
     }
-    Attrs attrs{{"hidden_size", n.integer("hidden_size")},
-                {"direction", direction},
-                {"activations", fmt::format("{}", fmt::join(activations, " "))},
-                {"activation_alpha", n.reals("activation_alpha")},
-                {"activation_beta", n.reals("activation_beta")}};
+    const std::vector<double> alphas = n.reals("activation_alpha"), betas = n.reals("activation_beta");
+    std::vector<double> alpha, beta;
+    size_t next_alpha = 0, next_beta = 0;
+    std::string activations;
+    for (const std::string& name : names) {
+      const auto* const known = std::find_if(std::begin(kRecurrentActivations), std::end(kRecurrentActivations),
+                                             [&](const RecurrentActivation& a) { return a.onnx == name; });
+      if (known == std::end(kRecurrentActivations)) n.unsupported(fmt::format("the activation '{}'", name));
+      const auto take = [](const std::optional<double>& fallback, const std::vector<double>& given, size_t& next) {
+        if (!fallback.has_value()) return 0.0;
+        return next < given.size() ? given[next++] : *fallback;
+      };
+      alpha.push_back(take(known->alpha, alphas, next_alpha));
+      beta.push_back(take(known->beta, betas, next_beta));
+      activations += (activations.empty() ? "" : ",") + std::string(known->name);
+    }
+    Attrs attrs{{"direction", direction}, {"activations", activations}, {"alpha", alpha}, {"beta", beta}, {"layout", n.integer("layout", 0)}};
     if (n.has_attr("clip")) attrs.set("clip", n.real("clip", 0));
     if (op == "gru") attrs.set("linear_before_reset", n.integer("linear_before_reset", 0));
     if (op == "lstm") attrs.set("input_forget", n.integer("input_forget", 0));
     const std::vector<ValueId> results = n.add_many(op, std::move(inputs), std::move(attrs), outputs);
-    for (size_t i = 0; i < results.size(); ++i) {
-      if (!n.wants(i)) continue;
-      // Y is [time, direction, batch, hidden], the states [direction, batch, hidden].
-      n.out(i, batch_first ? n.transpose(results[i], i == 0 ? std::vector<int64_t>{2, 0, 1, 3} : std::vector<int64_t>{1, 0, 2}) : results[i]);
-    }
+    for (size_t i = 0; i < results.size(); ++i) n.out(i, results[i]);
   };
 }
 
@@ -316,7 +311,6 @@ void add_nn_imports(ImportTable& t) {
   t.add("GlobalMaxPool", global_pool("reduce_max"));
   t.add("GlobalAveragePool", global_pool("reduce_mean"));
   t.add("GlobalLpPool", global_pool("lp"));
-  t.add("MaxUnpool", import_max_unpool);
   t.add("BatchNormalization", import_batch_normalization);
   t.add("LayerNormalization", import_layer_normalization);
   t.add("RMSNormalization", import_rms_normalization);
