@@ -6,7 +6,6 @@
 
 #include "base/check.h"
 #include "base/lexer.h"
-#include "front/onnx/size_contents.h"
 
 namespace fuseloom::front::onnx {
 
@@ -244,8 +243,10 @@ ImportedModel ModelImporter::import() {
   model.producer = fmt::format("{}{}{}", proto_.producer_name, proto_.producer_version.empty() ? "" : " ", proto_.producer_version);
   for (const StringPair& pair : proto_.metadata) model.metadata.emplace(std::string(pair.key), std::string(pair.value));
 
+  graph::SizeContents contents(model.graph);
   NameScope scope;
   scope.opsets = &opsets_;
+  scope.contents = &contents;
   add_graph_inputs(model, scope);
   const std::vector<Item> results = import_body(proto_.graph, model.graph, scope);
 
@@ -422,6 +423,7 @@ void ModelImporter::import_function(const FunctionProto& function, const NodePro
   NameScope inner;
   inner.opsets = &function_opsets_.at(&function);
   inner.frame = &frame;
+  inner.contents = scope.contents;
   for (size_t i = 0; i < function.inputs.size(); ++i) {
     Item item;                                               // an input that is not given is absent
     if (i < call.inputs.size() && !call.inputs[i].empty()) item = *find(scope, call.inputs[i]);
@@ -466,6 +468,8 @@ ModelImporter::Subgraph ModelImporter::begin_subgraph(const Graph& outer, const 
   inner.graph->facts() = outer.facts();
   inner.scope.opsets = outer_scope.opsets;
   inner.scope.frame = outer_scope.frame;
+  inner.contents = std::make_unique<graph::SizeContents>(*inner.graph);
+  inner.scope.contents = inner.contents.get();
   return inner;
 }
 
@@ -481,7 +485,8 @@ std::vector<ValueId> ModelImporter::capture(const Graph& outer, const NameScope&
     if (is_new) {
       if (const Tensor* const constant = outer.constant(item.value)) {
         it->second = inner.graph->add_constant(*constant, outer.value(item.value).name);
-      } else if (const auto contents = known_contents(outer, item.value); contents.has_value()) {
+      } else if (const auto contents = outer_scope.contents->of(item.value);
+                 contents.has_value() && !is_float(outer.type(item.value).dtype)) {
         const op::TensorType& type = outer.type(item.value);
         it->second = inner.graph->add("sym_value", {}, {{"values", op::Shape(*contents)}, {"dtype", type.dtype}}, node);
         it->second = inner.graph->add("reshape", {it->second}, {{"shape", type.shape}}, node);

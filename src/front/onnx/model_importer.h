@@ -36,6 +36,7 @@ class ModelImporter {
   // `add_captures` is called once the fixed inputs are added.
   struct Subgraph {
     std::unique_ptr<Graph> graph;
+    std::unique_ptr<graph::SizeContents> contents;
     NameScope scope;
   };
   Subgraph begin_subgraph(const Graph& outer, const NameScope& outer_scope, const std::string& name) const;

@@ -4,7 +4,6 @@
 
 #include "base/check.h"
 #include "front/onnx/model_importer.h"
-#include "front/onnx/size_contents.h"
 
 namespace fuseloom::front::onnx {
 
@@ -239,7 +238,7 @@ ValueId NodeImport::flatten(ValueId v, int64_t axis) {
 // ---- contents --------------------------------------------------------------------------------------------------------
 
 std::optional<std::vector<Expr>> NodeImport::contents(ValueId v) const {
-  if (std::optional<std::vector<Expr>> known = known_contents(graph_, v); known.has_value()) return known;
+  if (std::optional<std::vector<Expr>> known = scope_.contents->of(v); known.has_value()) return known;
   if (is_float(dtype(v)) || is_complex(dtype(v))) return std::nullopt;
   // Integers that come from constants of other types.
   const std::optional<Tensor> value = constant_value(v);
@@ -352,6 +351,7 @@ std::vector<Item> NodeImport::inline_subgraph(const GraphProto& proto, NameScope
   scope.parent = &scope_;
   scope.opsets = scope_.opsets;
   scope.frame = scope_.frame;
+  scope.contents = scope_.contents;
   return model_.import_body(proto, graph_, scope);
 }
 

@@ -12,6 +12,7 @@
 #include "front/onnx/proto.h"
 #include "front/onnx/tensor_proto.h"
 #include "graph/graph.h"
+#include "graph/size_contents.h"
 
 namespace fuseloom::front::onnx {
 
@@ -79,6 +80,7 @@ struct NameScope {
   const NameScope* parent = nullptr;
   const Opsets* opsets = nullptr;
   const AttributeFrame* frame = nullptr;        // set inside of a function
+  graph::SizeContents* contents = nullptr;      // of the graph::Graph
   std::map<std::string, Item, std::less<>> items;
 };
 

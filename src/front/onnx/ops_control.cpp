@@ -234,6 +234,43 @@ void check_carried(NodeImport& n, const Item& item, size_t i) {
   if (item.kind != Item::Kind::Tensor) n.unsupported(fmt::format("carried value {} is a sequence or an optional; its length would be data", i));
 }
 
+// A loop that carries sequences or optionals exists at import only: its trips must be known, and are imported one by one.
+void import_unrolled_loop(NodeImport& n, const GraphProto& body) {
+  constexpr int64_t kMaxTrips = 1024;
+  const size_t carried = n.input_count() - 2, scans = body.outputs.size() - 1 - carried;
+  const auto trips = n.has(0) ? n.constant_integers(n.in(0)) : std::nullopt;
+  if (!trips.has_value() || trips->size() != 1 || (*trips)[0] > kMaxTrips)
+    n.unsupported(fmt::format("a loop that carries a sequence or an optional needs a trip count that is known at import and at most {}", kMaxTrips));
+  const auto known = [&](ValueId condition) {
+    const std::optional<bool> value = known_condition(n, condition);
+    if (!value.has_value()) n.unsupported("a loop that carries a sequence or an optional needs a condition that is known at import");
+    return *value;
+  };
+  std::vector<Item> state;
+  for (size_t i = 0; i < carried; ++i) state.push_back(n.item(i + 2));
+  std::vector<std::vector<ValueId>> stacks(scans);
+  bool go_on = !n.has(1) || known(n.in(1));
+  for (int64_t trip = 0; go_on && trip < (*trips)[0]; ++trip) {
+    NameScope scope;
+    scope.items.insert_or_assign(std::string(body.inputs[0].name), Item::tensor(n.constant(Tensor::of_ints(DType::I64, {}, std::vector<int64_t>{trip}))));
+    scope.items.insert_or_assign(std::string(body.inputs[1].name), Item::tensor(n.scalar(DType::Bool, 1)));
+    for (size_t i = 0; i < carried; ++i) scope.items.insert_or_assign(std::string(body.inputs[i + 2].name), state[i]);
+    const std::vector<Item> results = n.inline_subgraph(body, scope);
+    for (size_t i = 0; i < carried; ++i) state[i] = results[1 + i];
+    for (size_t i = 0; i < scans; ++i) {
+      check_carried(n, results[1 + carried + i], carried + i);
+      stacks[i].push_back(n.unsqueeze(results[1 + carried + i].value, {0}));
+    }
+    check_carried(n, results[0], 0);
+    go_on = known(results[0].value);
+  }
+  for (size_t i = 0; i < carried; ++i) n.out(i, state[i]);
+  for (size_t i = 0; i < scans; ++i) {
+    if (stacks[i].empty()) n.unsupported("a stack of elements of no trips, whose sizes are not known");
+    n.out(carried + i, n.concat(stacks[i], 0));
+  }
+}
+
 void import_loop(NodeImport& n) {
   LoopSpec spec;
   spec.body = &n.subgraph("body");
@@ -245,7 +282,10 @@ void import_loop(NodeImport& n) {
   const size_t scans = spec.body->outputs.size() - 1 - carried;
   for (size_t i = 0; i < carried; ++i) {
     spec.carried.push_back(n.item(i + 2));
-    check_carried(n, spec.carried.back(), i);
+    if (spec.carried.back().kind != Item::Kind::Tensor) {
+      import_unrolled_loop(n, *spec.body);
+      return;
+    }
   }
   if (n.has(0)) {
     spec.trip = n.reshape(n.cast(n.in(0), DType::I64), {});

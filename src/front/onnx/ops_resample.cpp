@@ -61,19 +61,24 @@ void resize(NodeImport& n, ValueId x, const ResizeSpec& spec) {
       scales[a] = 0;                             // size / in
     }
     if (spec.aspect != "stretch") {
-      // One scale for all axes: the smallest (or largest) of those that the sizes ask for.
-      double chosen = 0;
-      for (size_t i = 0; i < wanted.size(); ++i) {
-        const auto a = static_cast<size_t>(spec.axes[i]);
-        if (!in[a].is_const() || !wanted[i].is_const()) n.unsupported("keep_aspect_ratio_policy with sizes that only the run knows");
-        const double scale = static_cast<double>(*wanted[i].as_const()) / static_cast<double>(*in[a].as_const());
-        chosen = i == 0 ? scale : spec.aspect == "not_larger" ? std::min(chosen, scale) : std::max(chosen, scale);
+      // One scale for all axes, the smallest (or largest) of those that the sizes ask for, as a fraction: a/b < c/d when
+      // a * d < c * b. Sizes round half up.
+      if (spec.aspect != "not_larger" && spec.aspect != "not_smaller") n.fail(fmt::format("keep_aspect_ratio_policy '{}' is not known", spec.aspect));
+      Expr top = wanted[0], bottom = in[static_cast<size_t>(spec.axes[0])];
+      for (size_t i = 1; i < wanted.size(); ++i) {
+        const Expr& size = in[static_cast<size_t>(spec.axes[i])];
+        const Expr smaller = sym::lt(wanted[i] * bottom, top * size);
+        const Expr take = n.simplify(spec.aspect == "not_larger" ? smaller : 1 - smaller);
+        top = n.simplify(sym::select(take, wanted[i], top));
+        bottom = n.simplify(sym::select(take, size, bottom));
       }
       for (const int64_t axis : spec.axes) {
         const auto a = static_cast<size_t>(axis);
-        sizes[a] = static_cast<int64_t>(std::floor(chosen * static_cast<double>(*in[a].as_const()) + 0.5));
-        scales[a] = chosen;
+        sizes[a] = n.simplify(sym::floor_div(2 * top * in[a] + bottom, 2 * bottom));
       }
+      const ValueId chosen = n.add("div", {n.cast(n.sym_scalar(top), DType::F32), n.cast(n.sym_scalar(bottom), DType::F32)});
+      const auto count = static_cast<int64_t>(spec.axes.size());
+      run_time_scales = for_every_axis(n, n.expand(n.reshape(chosen, {1}), {count}), spec.axes, rank, 1);
     }
   } else if (const std::optional<Tensor> known = n.constant_value(spec.scales); known.has_value()) {
     if (known->count() != static_cast<int64_t>(spec.axes.size())) n.fail(fmt::format("has {} scales for {} axes", known->count(), spec.axes.size()));
