@@ -264,29 +264,33 @@ void CppKernelWriter::pack_rhs(const Contract& contract, const ContractNames& na
   out_.line("{}* const {} = {} + {}*{};", names.type, panel, names.rhs, n1, names.k_size);
   const sym::Expr k_size = internal_symbol("contract.k_size", names.k_size);
   if (unit_loads(contract.rhs, contract.k_axis) > unit_loads(contract.rhs, contract.n_axis)) {
-    // Columns lie along k: a vector of one column goes to `tile` apart.
-    const std::string scatter = prelude_.memory("scatter_step", contract.dtype, lanes);
-    const std::string scatter_part = prelude_.memory("scatter_step_part", contract.dtype, lanes);
-    const sym::Expr first = internal_symbol("contract.n0", names.n0), inner = internal_symbol("contract.n1", n1);
+    // Columns lie along k: squares of lanes x lanes elements are read along k and turned in registers.
+    const std::string transpose = prelude_.transpose(contract.dtype, lanes), splat_zero = prelude_.function("splat", contract.dtype, lanes);
+    const std::string vector_type = prelude_.type(contract.dtype, lanes);
     open_scope();
     const std::string column = names_.declare("column");
-    out_.open("for (i64 {} = 0; {} < {}; ++{})", column, column, tile, column);
-    const sym::Expr offset = internal_symbol("contract.column", column);
-    out_.open("if ({} + {} < {})", n1, column, names.nb);
-    const std::string n = names_.declare(contract.n_axis);
-    out_.line("const i64 {} = {};", n, integer(first + inner + offset));
-    declare_axis(contract.n_axis, n, 0, contract.n_size);
+    out_.open("for (i64 {} = 0; {} < {}; {} += {})", column, column, tile, column, lanes);
     vector_versions(contract.k_axis, 0, k_size, lanes, 1, [&] {
+      const std::string square = names_.declare("square"), c = names_.declare("c");
+      out_.line("{} {}[{}];", vector_type, square, lanes);
+      open_scope();
+      out_.open("for (i64 {} = 0; {} < {}; ++{})", c, c, lanes, c);
+      const std::string n = names_.declare(contract.n_axis);
+      out_.line("const i64 {} = {} + {} + {} + {};", n, names.n0, n1, column, c);
+      declare_axis(contract.n_axis, n, 0, contract.n_size);
+      out_.open("if ({} < {} + {})", n, names.n0, names.nb);
       body(contract.rhs);
-      const std::string place = fmt::format("{} + {}*{} + {}", panel, vector_->position, tile, column);
-      if (vector_->count.empty()) out_.line("{}({}, {}, {});", scatter, place, tile, vector(contract.rhs_value, 0));
-      else out_.line("{}({}, {}, {}, {});", scatter_part, place, tile, vector(contract.rhs_value, 0), vector_->count);
+      out_.line("{}[{}] = {};", square, c, vector(contract.rhs_value, 0));
+      out_.close();
+      out_.line("else {}[{}] = {}(0);", square, c, splat_zero);
+      out_.close();
+      close_scope();
+      out_.line("{}({});", transpose, square);
+      const std::string l = names_.declare("l");
+      const std::string limit = vector_->count.empty() ? "" : fmt::format(" && {} < {}", l, vector_->count);
+      out_.line("for (i64 {} = 0; {} < {}{}; ++{}) {}({} + ({} + {})*{} + {}, {}[{}]);", l, l, lanes, limit, l, store, panel,
+                vector_->position, l, tile, column, square, l);
     });
-    out_.close();
-    out_.open("else");
-    const std::string k = names_.declare("k");
-    out_.line("for (i64 {} = 0; {} < {}; ++{}) {}[{}*{} + {}] = 0;", k, k, names.k_size, k, panel, k, tile, column);
-    out_.close();
     out_.close();
     close_scope();
   } else {

@@ -1160,6 +1160,32 @@ std::string CppPrelude::horizontal(op::Combine combine, DType dtype, int lanes) 
   return name;
 }
 
+std::string CppPrelude::transpose(DType dtype, int lanes) {
+  const std::string vector = type(dtype, lanes), name = fmt::format("transpose_{}", vector);
+  if (!begin(name)) return name;
+  // Blocks off the diagonal change places, from single lanes to halves. Written out, so that all of it is in registers.
+  std::string body;
+  std::vector<std::string> rows;
+  for (int i = 0; i < lanes; ++i) rows.push_back(fmt::format("v[{}]", i));
+  for (int step = 1; step < lanes; step *= 2) {
+    std::string low, high;
+    for (int l = 0; l < lanes; ++l) {
+      low += fmt::format(", {}", (l & step) == 0 ? l : lanes + l - step);
+      high += fmt::format(", {}", (l & step) == 0 ? l + step : lanes + l);
+    }
+    const std::vector<std::string> before = rows;
+    for (int i = 0; i < lanes; ++i) {
+      const int other = i & ~step;
+      rows[static_cast<size_t>(i)] = fmt::format("r{}_{}", step, i);
+      body += fmt::format("  const {} {} = __builtin_shufflevector({}, {}{});\n", vector, rows[static_cast<size_t>(i)],
+                          before[static_cast<size_t>(other)], before[static_cast<size_t>(other + step)], (i & step) == 0 ? low : high);
+    }
+  }
+  for (int i = 0; i < lanes; ++i) body += fmt::format("  v[{}] = {};\n", i, rows[static_cast<size_t>(i)]);
+  append(fmt::format("{}void {}({}* v) {{\n{}}}\n", kInline, name, vector, body));
+  return name;
+}
+
 std::string CppPrelude::text() const {
   // The psABI note is about calls across object files; every function here is inlined.
   std::string text = "#pragma GCC diagnostic ignored \"-Wpsabi\"\n";

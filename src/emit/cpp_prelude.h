@@ -51,6 +51,8 @@ class CppPrelude {
   std::string lanes_below(int bits, int lanes);
   // {0, 1, 2, ...} + n as i64.
   std::string lanes_from(int lanes);
+  // Turns a square of `lanes` vectors in place.
+  std::string transpose(DType dtype, int lanes);
   // All lanes combined into one value, by halves.
   std::string horizontal(op::Combine combine, DType dtype, int lanes);
   std::string any(int bits, int lanes);                  // whether a lane of the mask is on
