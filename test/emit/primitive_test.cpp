@@ -141,7 +141,7 @@ double allowed_ulp(const Case& c) {
                                           ? 0 : -1;
   const auto found = wide.find(c.op->name);
   if (found == wide.end()) return 0;
-  return dtype == DType::F16 || dtype == DType::BF16 ? 1 : dtype == DType::F64 ? 2 : dtype == DType::F32 ? found->second : 0;
+  return dtype == DType::F16 || dtype == DType::BF16 ? 1 : dtype == DType::F64 ? 3 : dtype == DType::F32 ? found->second : 0;
 }
 
 double ulp_of(DType dtype, double value) {
