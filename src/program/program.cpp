@@ -1,0 +1,79 @@
+#include "program/program.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "program/line.h"
+
+namespace fuseloom::program {
+
+BufferId Program::add_buffer(Buffer added) {
+  if (added.name.empty()) {
+    // A number, as in the graph: named values never look like one, so the first try is nearly always free.
+    const auto taken = [&](const std::string& name) {
+      return std::any_of(buffers.begin(), buffers.end(), [&](const Buffer& buffer) { return buffer.name == name; });
+    };
+    size_t number = buffers.size();
+    do added.name = std::to_string(number++);
+    while (taken(added.name));
+  }
+  buffers.push_back(std::move(added));
+  return BufferId{static_cast<int32_t>(buffers.size()) - 1};
+}
+
+BufferId storage_of(const Program& program, BufferId id) {
+  // A chain of views is shorter than the list of buffers unless it is a cycle.
+  for (size_t steps = 0; program.buffer(id).kind == BufferKind::View; ++steps) {
+    FL_CHECK(steps < program.buffers.size(), "program {}: the views of %{} form a cycle", program.name, program.buffer(id).name);
+    id = program.buffer(id).base;
+  }
+  return id;
+}
+
+std::vector<BufferId> buffers_of(const Line& line) {
+  std::vector<BufferId> found;
+  const auto add = [&](BufferId id) {
+    if (id.valid()) found.push_back(id);
+  };
+  const auto add_all = [&](const std::vector<BufferId>& ids) {
+    for (const BufferId id : ids) add(id);
+  };
+  std::visit(Overloaded{
+                 [&](const Launch& launch) { add_all(launch.buffers); },
+                 [&](const Call& call) {
+                   add_all(call.inputs);
+                   add_all(call.outputs);
+                 },
+                 [&](const Copy& copy) {
+                   add(copy.from);
+                   add(copy.to);
+                 },
+                 [&](const ReadSymbols& read) { add(read.from); },
+                 [](const Assert&) {},
+                 [&](const If& branch) {
+                   add(branch.condition);
+                   add_all(branch.inputs);
+                   add_all(branch.outputs);
+                 },
+                 [&](const While& loop) {
+                   add(loop.trip_count);
+                   add(loop.condition);
+                   add_all(loop.inputs);
+                   add_all(loop.outputs);
+                 },
+             },
+             line.what);
+  return found;
+}
+
+std::span<const std::string> defines_of(const Line& line) {
+  return std::visit(Overloaded{
+                        [](const Launch&) { return std::span<const std::string>(); },
+                        [](const Copy&) { return std::span<const std::string>(); },
+                        [](const Assert&) { return std::span<const std::string>(); },
+                        [](const auto& defining) { return std::span<const std::string>(defining.defines); },
+                    },
+                    line.what);
+}
+
+}  // namespace fuseloom::program
