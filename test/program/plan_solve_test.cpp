@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <bit>
+
 #include "fuseloom/error.h"
 #include "program/plan/bound.h"
 #include "program/plan/solve.h"
@@ -47,17 +49,28 @@ Options with_switches(unsigned bits) {
 
 TEST(PlanSolve, EveryCombinationOfTechniquesIsExact) {
   // Problems that greedy placement does not solve, so that the search has something to do.
-  std::vector<std::pair<Problem, int64_t>> problems;
-  for (uint64_t seed = 1; problems.size() < 3; ++seed) {
-    Random random(seed);
-    const Problem problem = small_problem(
-        random,
-        {.count = 6, .steps = 6, .most = 4, .alignments = problems.size() % 3 == 1, .gaps = problems.size() % 3 == 2});
-    const Result quick = solve(problem, {.mode = Options::Mode::Quick});
-    if (quick.height == quick.lower_bound) continue;
-    problems.emplace_back(problem, BruteForce(problem).height());
-  }
-  for (unsigned bits = 0; bits < (1u << kSwitches); ++bits) {
+  const auto unsolved = [](auto&& problem_of) {
+    for (uint64_t seed = 1;; ++seed) {
+      const Problem problem = problem_of(seed);
+      const Result quick = solve(problem, {.mode = Options::Mode::Quick});
+      if (quick.height > quick.lower_bound) return problem;
+    }
+  };
+  const auto small = [&](bool alignments, bool gaps) {
+    const Problem problem = unsolved([&](uint64_t seed) {
+      Random random(seed);
+      return small_problem(random, {.alignments = alignments, .gaps = gaps});
+    });
+    return std::pair(problem, BruteForce(problem).height());
+  };
+  const auto packing = [&](int count) {
+    constexpr int64_t kHeight = 12;
+    return std::pair(unsolved([&](uint64_t seed) { return tight_packing(seed, count, kHeight, 12, 1, 0); }), kHeight);
+  };
+  const std::vector<std::pair<Problem, int64_t>> problems = {packing(10), small(true, false), small(false, true)};
+  // All combinations of the search's techniques; the switch outside the search goes along in every other one.
+  for (unsigned techniques = 0; techniques < (1u << (kSwitches - 1)); ++techniques) {
+    const unsigned bits = techniques | (std::popcount(techniques) % 2 == 0 ? 1u << (kSwitches - 1) : 0u);
     for (size_t i = 0; i < problems.size(); ++i) {
       const Result result = checked(problems[i].first, with_switches(bits));
       EXPECT_EQ(result.height, problems[i].second) << "switches " << bits << ", problem " << i;

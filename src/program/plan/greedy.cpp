@@ -172,8 +172,9 @@ GreedyResult greedy(const Component& component, int64_t target, int64_t limit, i
   using Keys = std::array<Key, 3>;
   // The first ones are those that did best on real programs.
   static constexpr Keys kSkyline[] = {
-      {Area, Size, Lifetime}, {Load, Lifetime, Area}, {Death, Lifetime, Area}, {Death, Area, Lifetime},
-      {Load, Death, Size},    {Size, Death, Area},    {Lifetime, Area, Load},  {Size, Area, Lifetime},
+      {Area, Size, Lifetime},  {Load, Lifetime, Area},  {Death, Lifetime, Area}, {Death, Area, Lifetime},
+      {Load, Death, Size},     {Size, Death, Area},     {Lifetime, Area, Load},  {Size, Area, Lifetime},
+      {Birth, Lifetime, Area}, {Birth, Area, Lifetime},
   };
   static constexpr Keys kFit[] = {
       {Size, Lifetime, Area}, {Lifetime, Size, Area}, {Area, Size, Lifetime}, {Load, Size, Area}, {Death, Size, Area},
