@@ -43,17 +43,18 @@ MaybeRatio ratio_of(double value) {
 
 bool is_truth(DType dtype) { return dtype == DType::Bool; }
 
-bool is_tracked(DType dtype) {
-  return dtype == DType::Bool || dtype == DType::I32 || dtype == DType::I64 || dtype == DType::F32 || dtype == DType::F64;
-}
+bool is_tracked(DType dtype) { return dtype == DType::Bool || is_int(dtype) || dtype == DType::F32 || dtype == DType::F64; }
 
+// Whether the element type holds the value. Of an expression that is taken for granted from 32 bits on.
 bool fits(const Ratio& ratio, DType dtype) {
   const std::optional<int64_t> value = ratio.numerator.as_const();
-  if (!value.has_value()) return true;
-  if (dtype == DType::I32) return *value >= std::numeric_limits<int32_t>::min() && *value <= std::numeric_limits<int32_t>::max();
-  if (dtype == DType::F32) return std::abs(static_cast<double>(*value)) <= 0x1p24;
-  if (dtype == DType::F64) return std::abs(static_cast<double>(*value)) <= 0x1p53;
-  return true;
+  if (dtype == DType::F32) return !value.has_value() || std::abs(static_cast<double>(*value)) <= 0x1p24;
+  if (dtype == DType::F64) return !value.has_value() || std::abs(static_cast<double>(*value)) <= 0x1p53;
+  if (dtype == DType::Bool || dtype == DType::I64) return true;
+  const int64_t bits = dtype_bits(dtype);
+  if (!value.has_value()) return bits >= 32;
+  if (is_unsigned_int(dtype)) return *value >= 0 && (bits == 64 || *value >> bits == 0);
+  return *value >= -(int64_t{1} << (bits - 1)) && *value < int64_t{1} << (bits - 1);
 }
 
 // The scalar semantics of docs/ops.md over ratios.
@@ -282,13 +283,11 @@ std::optional<std::vector<Ratio>> SizeContents::ratios_of(ValueId id) {
 }
 
 std::optional<std::vector<Expr>> SizeContents::of(ValueId id) {
+  if (is_float(graph_.type(id).dtype)) return std::nullopt;
   const Contents ratios = ratios_of(id);
   if (!ratios.has_value()) return std::nullopt;
   std::vector<Expr> values;
-  for (const Ratio& ratio : *ratios) {
-    if (ratio.denominator != 1) return std::nullopt;
-    values.push_back(ratio.numerator);
-  }
+  for (const Ratio& ratio : *ratios) values.push_back(ratio.numerator);
   return values;
 }
 

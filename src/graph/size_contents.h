@@ -2,8 +2,8 @@
 // Concat, Reshape, ...); this analysis runs that arithmetic on expressions instead of numbers. The ONNX importer and
 // propagate_sizes share it.
 //
-// A content is exact for every size a tensor can have: it holds as long as no intermediate size overflows its element type
-// (i32, or the 2^24 up to which f32 counts), which no shape computation does on purpose.
+// A content is exact as long as no intermediate size leaves its element type (32 bits, or the 2^24 up to which f32 counts),
+// which no shape computation does on purpose. Types below 32 bits are followed as constants only.
 // Data movement of every kind (views, gathers, scatters) is not modelled op by op: its reference runs on the numbers of the
 // elements, and the contents are then moved as it moved those.
 #pragma once
@@ -29,8 +29,9 @@ class SizeContents {
   static constexpr int64_t kMaxElements = 256;
   explicit SizeContents(const Graph& graph) : graph_(graph) {}
 
-  // The elements in row-major order, or nothing when an element is unknown or is not an integer.
+  // The elements of a tensor of integers or bools (0 and 1) in row-major order, or nothing when one is unknown.
   std::optional<std::vector<sym::Expr>> of(ValueId id);
+  // The same for every type that is followed; of floats, those that stay exact in arithmetic with sizes.
   std::optional<std::vector<Ratio>> ratios_of(ValueId id);
 
  private:

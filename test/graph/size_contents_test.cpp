@@ -19,8 +19,7 @@ TEST(SizeContents, Sources) {
   EXPECT_EQ(contents("return %d"), "?");
   EXPECT_EQ(contents("%b = bind_symbols(%d) {defines = <u, v>} return %b"), "[u, v]");
   EXPECT_EQ(contents("%i = iota() {shape = <2, 3>, axis = 1, dtype = :i32} return %i"), "[0, 1, 2, 0, 1, 2]");
-  EXPECT_EQ(contents("%i = constant() {value = f32[2] {1.0, 2.0}} return %i"), "[1, 2]");
-  EXPECT_EQ(contents("%i = constant() {value = f32[2] {1.0, 2.5}} return %i"), "?");
+  EXPECT_EQ(contents("%i = constant() {value = u8[2] {1, 255}} return %i"), "[1, 255]");
 }
 
 TEST(SizeContents, MovesElements) {
@@ -70,7 +69,21 @@ TEST(SizeContents, FloatsBetweenCasts) {
   EXPECT_EQ(scaled("0.7", "floor"), "?");   // n * 0.7f rounds
   EXPECT_EQ(contents("%f = cast(%s) {to = :f32} %k = constant() {value = f32[] {3.0}} %g = div(%f, %k) %h = floor(%g) %y = cast(%h) {to = :i64} return %y"),
             "[floor_div(n, 3), floor_div(c, 3), 1]");
-  EXPECT_EQ(contents("%f = cast(%s) {to = :f32} return %f"), "[n, c, 3]");
+  EXPECT_EQ(contents("%f = cast(%s) {to = :f32} return %f"), "?");   // no integers
+}
+
+TEST(SizeContents, Ratios) {
+  const Graph graph = parse(R"(
+    graph g(%x: f32[n]) {
+      %s = sym_value() {values = <n>, dtype = :f32}
+      %k = constant() {value = f32[1] {0.75}}
+      %y = mul(%s, %k)
+      %t = sym_value() {values = <n>, dtype = :i8}
+      return %y, %t
+    })");
+  SizeContents analysis(graph);
+  EXPECT_EQ((*analysis.ratios_of(graph.outputs()[0]))[0], (Ratio{sym::parse_expr("3*n"), 4}));
+  EXPECT_FALSE(analysis.ratios_of(graph.outputs()[1]).has_value());   // n may wrap
 }
 
 TEST(SizeContents, DeepChains) {

@@ -46,7 +46,7 @@ TEST(GraphText, ControlRoundTrip) {
 TEST(GraphText, RandomGraphsRoundTrip) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    const test::RandomGraph random = test::random_graph({.seed = seed});
+    const test::RandomGraph random = test::random_graph({.seed = seed, .control = seed % 2 == 1});
     verify(random.graph);
     const std::string text = to_string(random.graph);
     const op::ConstantPool pool = constant_pool(random.graph);

@@ -9,7 +9,9 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,6 +30,7 @@ struct RandomGraphOptions {
   int max_rank = 4;
   bool symbolic = true;              // some input sizes are the symbols n and m, or 2*n
   bool views = true, reductions = true, matmuls = true, gathers = true, composites = true, scans = true, casts = true;
+  bool control = false;              // if and while over random bodies
   std::vector<DType> floats = {DType::F32, DType::F32, DType::F32, DType::F64, DType::F16};
   std::vector<int64_t> sizes = {0, 1, 1, 2, 3, 4, 5, 7, 8, 16, 17, 33};
 };
@@ -114,6 +117,7 @@ class RandomGraphBuilder {
 
   bool step() {
     const Value x = any();
+    if (options_.control && chance(12)) return chance(50) ? branch(x) : loop(x);
     const int kind = static_cast<int>(below(12));
     if (kind <= 3) return elementwise(x);
     if (kind <= 6) return options_.views && view(x);
@@ -358,6 +362,68 @@ class RandomGraphBuilder {
         keep("tanh", {graph_.add("log_softmax", {x}, {{"axis", last}})});
         return true;
     }
+  }
+
+  // A chain of unary ops, the same sizes in and out.
+  Value body_chain(graph::Graph& body, Value x) {
+    const bool real = is_float(body.type(x).dtype), truth = body.type(x).dtype == DType::Bool;
+    for (int64_t i = below(4); i > 0; --i)
+      x = body.add(truth ? std::string("not") : real ? pick(std::vector<std::string>{"tanh", "neg", "relu", "sin"}) : pick(std::vector<std::string>{"neg", "abs"}), {x});
+    return x;
+  }
+
+  std::unique_ptr<graph::Graph> new_body(std::string name, const op::Shape& sizes) {
+    auto body = std::make_unique<graph::Graph>(op::standard_ops(), std::move(name));
+    std::set<std::string> outer;
+    for (const sym::Expr& size : sizes) sym::collect_symbols(size, outer);
+    body->set_outer_symbols({outer.begin(), outer.end()});
+    return body;
+  }
+
+  // A condition that depends on the data, but not on rounding: whether an input has an element other than 0.
+  Value condition() {
+    const Value x = graph_.inputs().back();
+    return graph_.add("reduce_any", {graph_.add("cast", {x}, {{"to", DType::Bool}})}, {{"axes", all_axes(x)}, {"keepdims", int64_t{0}}});
+  }
+  std::vector<int64_t> all_axes(Value x) const {
+    std::vector<int64_t> axes;
+    for (int64_t i = 0; i < type(x).rank(); ++i) axes.push_back(i);
+    return axes;
+  }
+
+  bool branch(Value x) {
+    std::vector<std::unique_ptr<graph::Graph>> branches;
+    for (const char* name : {"then", "else"}) {
+      branches.push_back(new_body(name, shape(x)));
+      const Value input = branches.back()->add_input("x", type(x));
+      branches.back()->set_outputs({body_chain(*branches.back(), input)});
+    }
+    const Value c = condition();
+    keep(graph_.node(graph_.add_control_node("if", {c, x}, {}, std::move(branches), {type(x)})).outputs[0]);
+    return true;
+  }
+
+  // Carries x for 0 to 3 trips and stacks what it sees on the way.
+  bool loop(Value x) {
+    if (type(x).rank() >= options_.max_rank) return false;
+    std::unique_ptr<graph::Graph> body = new_body("body", shape(x));
+    body->add_input("i", {.dtype = DType::I64, .shape = {}});
+    const Value c = body->add_input("c", {.dtype = DType::Bool, .shape = {}});
+    const Value carried = body_chain(*body, body->add_input("x", type(x)));
+    body->set_outputs({c, carried, body_chain(*body, carried)});
+    const std::vector<int64_t> trips{below(4)};
+    const Value count = graph_.add_constant(Tensor::of_ints(DType::I64, {}, trips));
+    op::TensorType stacked = type(x);
+    const sym::Expr symbol = sym::Expr::symbol(graph_.fresh_symbol("trips"));
+    stacked.shape.insert(stacked.shape.begin(), symbol);
+    std::vector<std::unique_ptr<graph::Graph>> bodies;
+    bodies.push_back(std::move(body));
+    const graph::NodeId id = graph_.add_control_node(
+        "while", {count, chance(50) ? Value{} : condition(), x},
+        {{"carried", int64_t{1}}, {"scans", int64_t{1}}, {"defines", op::Shape{symbol}}}, std::move(bodies), {type(x), stacked});
+    keep(graph_.node(id).outputs[1]);
+    keep(graph_.node(id).outputs[0]);
+    return true;
   }
 
   bool cast(Value x) {
