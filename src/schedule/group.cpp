@@ -356,7 +356,7 @@ class Grouper {
   }
 
   Expr add_axis(Group& group, const Expr& extent, bool reduced) {
-    Axis axis{.name = fmt::format("i{}", group.axes.size()), .extent = extent, .reduced = reduced};
+    Axis axis{.name = fmt::format("i{}_", group.axes.size()), .extent = extent, .reduced = reduced};
     group.axes.push_back(axis);
     return Expr::symbol(axis.name);
   }
@@ -420,7 +420,7 @@ class Grouper {
           const int64_t rank = graph_.type(node.inputs[0]).rank();
           int64_t axis = node.attrs.integer("axis", 0);
           if (axis < 0) axis += rank;
-          const Expr at = Expr::symbol(fmt::format("g{}", id.index));
+          const Expr at = Expr::symbol(fmt::format("g{}_", id.index));
           Index data, indices;
           if (node.op->name == "gather") {
             const int64_t index_rank = graph_.type(node.inputs[1]).rank();
@@ -507,7 +507,7 @@ class Grouper {
     std::vector<Axis>& axes = group.local_axes[id];
     std::vector<Expr> out;
     if (axes.empty()) {
-      for (size_t i = 0; i < extents.size(); ++i) axes.push_back(Axis{fmt::format("r{}_{}", id.index, i), extents[i], true});
+      for (size_t i = 0; i < extents.size(); ++i) axes.push_back(Axis{fmt::format("r{}_{}_", id.index, i), extents[i], true});
     }
     for (const Axis& axis : axes) out.push_back(axis.extent.is_const(1) ? Expr(0) : Expr::symbol(axis.name));
     return out;

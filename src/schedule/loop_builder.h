@@ -1,3 +1,6 @@
+// Names: every axis and every name that lowering makes up ends in an underscore; names of sizes never do (lower_program
+// checks), so the two cannot meet.
+//
 // Writes the statements of a kernel: loops are opened and closed like brackets, and a value is asked for at a position;
 // whatever computes it is placed in the outermost open loop it depends on, once.
 #pragma once
@@ -28,6 +31,8 @@ class LoopBuilder {
   kernel::Body close_block();
   int level() const { return static_cast<int>(scopes_.size()) - 1; }
   sym::Expr define(const std::string& name, const sym::Expr& value);    // in the innermost open body
+  // The value under a name, or itself when it is a constant.
+  sym::Expr name(const std::string& name, const sym::Expr& value) { return value.is_const() ? value : define(name, value); }
 
   // ---- values, in the compute type of the graph value's type, rounded to that type.
   ScalarId value_at(ValueId value, const Index& index, const std::vector<sym::Expr>& guards = {});

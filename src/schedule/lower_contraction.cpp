@@ -17,9 +17,9 @@ namespace {
 
 constexpr int64_t kBlockM = 384, kBlockN = 512;   // one Core iteration's share of the result
 constexpr int64_t kShortRow = 48;                 // convolution rows shorter than this are joined
-constexpr const char* kM = "m";
-constexpr const char* kN = "n";
-constexpr const char* kK = "k";
+constexpr const char* kM = "m_";
+constexpr const char* kN = "n_";
+constexpr const char* kK = "k_";
 
 class ContractionLowering {
  public:
@@ -42,14 +42,14 @@ class ContractionLowering {
     const Expr n_blocks = sym::simplify(sym::ceil_div(n_size_, kBlockN), plan_.facts());
     std::vector<std::pair<std::string, Expr>> digits;
     for (const LoopAxis* axis : batch_) digits.emplace_back(axis->name, axis->extent);
-    if (groups_ > 1) digits.emplace_back("group", groups_);
-    digits.emplace_back("m_block", m_blocks);
-    digits.emplace_back("n_block", n_blocks);
+    if (groups_ > 1) digits.emplace_back("group_", groups_);
+    digits.emplace_back("m_block_", m_blocks);
+    digits.emplace_back("n_block_", n_blocks);
     Expr total = 1;
     for (const auto& [name, extent] : digits) total = total * extent;
     const bool core = !total.is_const(1);
-    if (core) build_.open("c", 0, total, Binding::Core);
-    Expr rest = Expr::symbol("c");
+    if (core) build_.open("c_", 0, total, Binding::Core);
+    Expr rest = Expr::symbol("c_");
     std::vector<std::pair<std::string, Expr>> values;
     for (size_t i = digits.size(); i-- > 0;) {
       if (digits[i].second.is_const(1)) {
@@ -61,11 +61,18 @@ class ContractionLowering {
       values.emplace_back(digits[i].first, more ? sym::mod(rest, digits[i].second) : rest);
       if (more) rest = sym::floor_div(rest, digits[i].second);
     }
-    for (size_t i = values.size(); i-- > 0;) build_.define(values[i].first, values[i].second);
-    const Expr m_low = build_.define("m_low", Expr::symbol("m_block") * block_m());
-    const Expr n_low = build_.define("n_low", Expr::symbol("n_block") * kBlockN);
-    const Expr m_count = build_.define("m_count", sym::min(block_m(), m_size_ - m_low));
-    const Expr n_count = build_.define("n_count", sym::min(kBlockN, n_size_ - n_low));
+    Expr m_block, n_block;
+    for (size_t i = values.size(); i-- > 0;) {
+      const bool axis = i + 1 > values.size() - batch_.size();
+      const Expr value = axis ? build_.define(values[i].first, values[i].second) : build_.name(values[i].first, values[i].second);
+      if (values[i].first == "m_block_") m_block = value;
+      if (values[i].first == "n_block_") n_block = value;
+      if (values[i].first == "group_") group_ = value;
+    }
+    const Expr m_low = build_.name("m_low_", m_block * block_m());
+    const Expr n_low = build_.name("n_low_", n_block * kBlockN);
+    const Expr m_count = build_.name("m_count_", sym::min(block_m(), m_size_ - m_low));
+    const Expr n_count = build_.name("n_count_", sym::min(kBlockN, n_size_ - n_low));
 
     kernel::Contract contract{.m_axis = kM, .n_axis = kN, .k_axis = kK, .m_size = m_count, .n_size = n_count, .k_size = k_size_, .dtype = dtype_};
     contract.tile_m = tile_m_;
@@ -83,7 +90,7 @@ class ContractionLowering {
         const Expr panels = sym::ceil_div(*size, tile);
         // Blocks begin at whole panels: block sizes are multiples of the tiles.
         Expr offset = (left ? m_low : n_low) * k_size_;
-        if (left && groups_ > 1) offset = offset + Expr::symbol("group") * panels * tile * k_size_;
+        if (left && groups_ > 1) offset = offset + Expr::symbol("group_") * panels * tile * k_size_;
         (left ? contract.lhs_packed : contract.rhs_packed) = buffer;
         (left ? contract.lhs_offset : contract.rhs_offset) = offset;
         continue;
@@ -177,7 +184,7 @@ class ContractionLowering {
 
   void define_m(LoopBuilder& build, const Expr& low) const {
     if (m_axis_ == nullptr) return;
-    const Expr group = groups_ > 1 ? Expr::symbol("group") * m_size_ : Expr(0);
+    const Expr group = groups_ > 1 ? Expr::symbol("group_") * m_size_ : Expr(0);
     build.define(m_axis_->name, group + low + Expr::symbol(kM));
   }
   void define_n(LoopBuilder& build, const Expr& low) const {
@@ -211,7 +218,7 @@ class ContractionLowering {
     if (left) {
       define_m(build, low);
     } else {
-      if (groups_ > 1) build.define(m_axis_->name, Expr::symbol("group") * m_size_);   // any channel of the group
+      if (groups_ > 1) build.define(m_axis_->name, Expr::symbol("group_") * m_size_);   // any channel of the group
       define_n(build, low);
     }
     const std::vector<Expr> k = define_k(build);
@@ -254,15 +261,15 @@ class ContractionLowering {
     const Expr panels = sym::ceil_div(size, tile);
     const Expr groups = left ? Expr(groups_) : Expr(1);
     LoopBuilder build(graph_, group_, plan_);
-    build.open("p", 0, groups * panels, Binding::Core);
-    build.define("group", sym::floor_div(Expr::symbol("p"), panels));
-    const Expr low = build.define("panel_low", sym::mod(Expr::symbol("p"), panels) * tile);
+    build.open("p_", 0, groups * panels, Binding::Core);
+    build.define("group_", sym::floor_div(Expr::symbol("p_"), panels));
+    const Expr low = build.define("panel_low_", sym::mod(Expr::symbol("p_"), panels) * tile);
     build.open(kK, 0, k_size_, Binding::Serial);
     build.open(left ? kM : kN, 0, tile, Binding::Vector, static_cast<int32_t>(std::min<int64_t>(tile, 16)), 1);
     const Expr lane = Expr::symbol(left ? kM : kN);
     const ScalarId value = operand_inside(build, left, low, size);
     const kernel::BufferId target = build.argument(Argument{.kind = Argument::Kind::Prepared}, "packed", dtype_, groups * panels * tile * k_size_, kernel::Access::Write);
-    build.append({kernel::Store{.buffer = target, .index = (Expr::symbol("p") * k_size_ + Expr::symbol(kK)) * tile + lane, .value = value}});
+    build.append({kernel::Store{.buffer = target, .index = (Expr::symbol("p_") * k_size_ + Expr::symbol(kK)) * tile + lane, .value = value}});
     build.close();
     build.close();
     build.close();

@@ -239,8 +239,8 @@ class LoopLowering {
       }
       return false;
     }
-    build_.open("c", 0, total, Binding::Core);
-    Expr rest = Expr::symbol("c");
+    build_.open("c_", 0, total, Binding::Core);
+    Expr rest = Expr::symbol("c_");
     std::vector<Expr> values(digits.size());
     for (size_t i = digits.size(); i-- > 0;) {
       if (digits[i].second.is_const(1)) {

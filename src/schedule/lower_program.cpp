@@ -26,6 +26,9 @@ class ProgramLowering {
     program_.name = graph_.name();
     program_.facts = graph_.facts();
     program_.outer_symbols = graph_.outer_symbols();
+    for (const auto& [symbol, range] : graph_.facts().symbols) {
+      FL_SUPPORTED(symbol.back() != '_', "the size '{}' ends in an underscore, which is reserved for loop axes; rename it", symbol);
+    }
     for (const ValueId id : graph_.inputs()) {
       const graph::Value& value = graph_.value(id);
       program_.input_names.push_back(value.name);

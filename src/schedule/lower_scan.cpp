@@ -49,8 +49,8 @@ LoweredGroup lower_scan(const Graph& graph, const Group& group, const CpuTarget&
   for (const LoopAxis* each : outer) total = total * each->extent;
   const bool core = !total.is_const(1);
   if (core) {
-    build.open("c", 0, total, Binding::Core);
-    Expr rest = Expr::symbol("c");
+    build.open("c_", 0, total, Binding::Core);
+    Expr rest = Expr::symbol("c_");
     std::vector<std::pair<std::string, Expr>> values;
     for (size_t i = outer.size(); i-- > 0;) {
       values.emplace_back(outer[i]->name, i == 0 ? rest : sym::mod(rest, outer[i]->extent));
@@ -64,8 +64,8 @@ LoweredGroup lower_scan(const Graph& graph, const Group& group, const CpuTarget&
   build.open_reduce({kernel::Accumulator{.result = running, .combine = scan->op->combine}});
   if (scanned) {
     const Expr extent = type.shape[axis];
-    build.open("step", 0, extent, Binding::Serial);
-    build.define(along, reverse ? extent - 1 - Expr::symbol("step") : Expr::symbol("step"));
+    build.open("step_", 0, extent, Binding::Serial);
+    build.define(along, reverse ? extent - 1 - Expr::symbol("step_") : Expr::symbol("step_"));
   }
   const ScalarId element = build.value_at(scan->inputs[0], position);
   if (!exclusive) build.accumulate(running, element);
