@@ -128,6 +128,9 @@ struct Program {
   BufferId add_buffer(Buffer buffer);            // fills in a unique name when empty
 };
 
+// Deep, nested programs included; constants share memory.
+Program clone(const Program& program);
+
 std::string to_string(const Program& program);
 // Constants above 64 elements print by hash; see op::ConstantPool.
 Program parse_program(std::string_view text, const op::OpTable& table, std::string where = "<text>", const op::ConstantPool& pool = {});

@@ -79,7 +79,7 @@ class Executable {
   void set_line_hook(std::function<void(size_t line, const program::Line&, std::span<const Tensor>)> hook) const;
 
  private:
-  struct Impl;
+  class Impl;
   std::unique_ptr<Impl> impl_;
 };
 
