@@ -30,7 +30,8 @@ class ContractionLowering {
     dtype_ = graph.type(value_).dtype == DType::F64 ? DType::F64 : DType::F32;
     const int32_t lanes = std::max<int32_t>(2, target.vector_bytes / static_cast<int32_t>(dtype_bytes(dtype_)));
     tile_n_ = 2 * lanes;
-    tile_m_ = target.vector_registers >= 32 ? 12 : 6;
+    wide_ = target.vector_registers >= 32;
+    tile_m_ = wide_ ? 14 : 6;
     map_axes();
     if (m_size_.is_const()) tile_m_ = static_cast<int32_t>(std::clamp<int64_t>(*m_size_.as_const(), 1, tile_m_));
   }
@@ -63,11 +64,10 @@ class ContractionLowering {
     }
     Expr m_block, n_block;
     for (size_t i = values.size(); i-- > 0;) {
-      const bool axis = i + 1 > values.size() - batch_.size();
-      const Expr value = axis ? build_.define(values[i].first, values[i].second) : build_.name(values[i].first, values[i].second);
+      const bool needed = values[i].first != "m_block_" && values[i].first != "n_block_";
+      const Expr value = needed ? build_.define(values[i].first, values[i].second) : build_.name(values[i].first, values[i].second);
       if (values[i].first == "m_block_") m_block = value;
       if (values[i].first == "n_block_") n_block = value;
-      if (values[i].first == "group_") group_ = value;
     }
     const Expr m_low = build_.name("m_low_", m_block * block_m());
     const Expr n_low = build_.name("n_low_", n_block * kBlockN);
@@ -77,8 +77,8 @@ class ContractionLowering {
     kernel::Contract contract{.m_axis = kM, .n_axis = kN, .k_axis = kK, .m_size = m_count, .n_size = n_count, .k_size = k_size_, .dtype = dtype_};
     contract.tile_m = tile_m_;
     contract.tile_n = tile_n_;
-    contract.block_k = 256;
-    contract.block_m = static_cast<int32_t>(std::max<int64_t>(1, 96 / tile_m_)) * tile_m_;
+    contract.block_k = wide_ ? 512 : 384;
+    contract.block_m = (wide_ ? 112 : 96) / tile_m_ * tile_m_;
     contract.block_n = static_cast<int32_t>(kBlockN);
     for (const bool left : {true, false}) {
       const std::optional<Expr> size = prepared_size(left);
@@ -296,7 +296,7 @@ class ContractionLowering {
   const std::vector<MemoryAccess> accesses_;
   const AxisPlan plan_;
   LoopBuilder build_;
-  bool convolution_ = false, swapped_ = false;
+  bool convolution_ = false, swapped_ = false, wide_ = false;
   int64_t groups_ = 1;
   DType dtype_ = DType::F32;
   int32_t tile_m_ = 6, tile_n_ = 32;

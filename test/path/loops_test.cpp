@@ -49,7 +49,6 @@ TEST(Loops, ReductionsOverEveryAxis) {
     for (const char* op : {"reduce_sum", "reduce_max", "reduce_min", "reduce_mean"}) {
       graph::Graph graph(op::standard_ops());
       const graph::ValueId x = graph.add_input("x", {DType::F32, {sym::Expr::symbol("a"), sym::Expr::symbol("b"), sym::Expr::symbol("c")}});
-      base::Lexer lexer(std::string_view(axes).substr(0));
       std::vector<int64_t> list;
       for (const char* p = axes; *p != 0; ++p) {
         if (*p >= '0' && *p <= '9') list.push_back(*p - '0');
