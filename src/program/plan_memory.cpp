@@ -7,6 +7,7 @@
 #include <numeric>
 #include <set>
 
+#include "program/line.h"
 #include "program/plan/solve.h"
 #include "program/program.h"
 #include "sym/evaluator.h"
@@ -35,20 +36,12 @@ int64_t hinted(const std::string& symbol, const Program& program, const std::map
   return std::clamp(kDefaultSize, fact->second.low, std::max(fact->second.low, fact->second.high));
 }
 
-std::vector<Block> planned_blocks(const Program& program, const std::map<std::string, int64_t>& hint) {
+std::vector<Block> blocks_of(const Program& program, const std::map<std::string, int64_t>& hint) {
   const std::vector<LiveRange> ranges = live_ranges(program);
-  const std::vector<char> planned = planned_buffers(program);
-  // A result is written to memory that the caller keeps.
-  std::set<BufferId> results;
-  for (const Output& output : program.outputs) {
-    if (!output.strides) results.insert(output.buffer);
-  }
   std::map<std::string, int64_t> values;
   std::vector<Block> blocks;
-  for (size_t i = 0; i < program.buffers.size(); ++i) {
-    const int32_t buffer = static_cast<int32_t>(i);
-    if (planned[i] == 0 || ranges[i].first < 0 || results.count(BufferId{buffer}) != 0) continue;
-    const op::TensorType& type = program.buffers[i].type;
+  for (const int32_t buffer : placed_buffers(program)) {
+    const op::TensorType& type = program.buffer(BufferId{buffer}).type;
     std::set<std::string> symbols;
     for (const sym::Expr& size : type.shape) sym::collect_symbols(size, symbols);
     for (const std::string& symbol : symbols) {
@@ -60,7 +53,8 @@ std::vector<Block> planned_blocks(const Program& program, const std::map<std::st
       count = extent == 0 ? 0 : std::min(count, kMostBytes / extent) * extent;
     }
     const int64_t bytes = std::min(dtype_bytes(type.dtype, count), kMostBytes);
-    blocks.push_back({buffer, ranges[i].first, ranges[i].last, plan::align_up(bytes, kAlignment)});
+    const LiveRange& range = ranges[static_cast<size_t>(buffer)];
+    blocks.push_back({buffer, range.first, range.last, plan::align_up(bytes, kAlignment)});
   }
   return blocks;
 }
@@ -110,7 +104,7 @@ Order order_of_plan(const std::vector<Block>& blocks, const plan::Solution& solu
 }  // namespace
 
 void plan_memory(Program& program, const std::map<std::string, int64_t>& hint) {
-  const std::vector<Block> blocks = planned_blocks(program, hint);
+  const std::vector<Block> blocks = blocks_of(program, hint);
   plan::Problem problem{.alignment = kAlignment};
   for (const Block& block : blocks) {
     problem.buffers.push_back({.id = std::to_string(block.buffer), .lower = block.first, .upper = block.last + 1, .size = block.bytes});

@@ -17,6 +17,7 @@
 // The lines are the truth: the interpreter executes them, the C++ printer prints them.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -134,6 +135,8 @@ Program clone(const Program& program);
 std::string to_string(const Program& program);
 // Constants above 64 elements print by hash; see op::ConstantPool.
 Program parse_program(std::string_view text, const op::OpTable& table, std::string where = "<text>", const op::ConstantPool& pool = {});
+// Every tensor that to_string prints by hash only, nested programs included.
+op::ConstantPool constant_pool(const Program& program);
 // Every invariant above. Throws InternalError naming the line.
 void verify(const Program& program);
 

@@ -1,5 +1,7 @@
 // Program text: docs/ir-program.md has the grammar.
 #include <algorithm>
+#include <iterator>
+#include <optional>
 #include <unordered_map>
 
 #include "base/check.h"
@@ -195,8 +197,325 @@ class Printer {
   int depth_ = 0;
 };
 
+// ---- parsing ---------------------------------------------------------------------------------------------------------
+
+// Programs nest as deeply as the control flow of the model; text that nests deeper is an attack on the stack.
+constexpr int kDeepest = 200;
+
+class Parser {
+ public:
+  Parser(std::string_view text, const op::OpTable& table, std::string where, const op::ConstantPool& pool)
+      : where_(where), lexer_(text, std::move(where)), table_(table), pool_(pool) {}
+
+  Program parse() {
+    Program program = parse_nested();
+    if (!lexer_.at_end()) lexer_.fail("expected the end of the text after the program");
+    return program;
+  }
+
+ private:
+  // The names of one program: nested ones have their own.
+  struct Scope {
+    Program program;
+    std::unordered_map<std::string, BufferId> buffers;
+    std::unordered_map<std::string, int32_t> kernels;
+  };
+
+  [[noreturn]] void fail_at(const base::Token& token, std::string_view words) const {
+    throw UserError(fmt::format("{}:{}:{}: {}", where_, token.line, token.column, words));
+  }
+
+  // open item "," item ... close
+  template <class Item>
+  void parse_list(std::string_view open, std::string_view close, Item item) {
+    lexer_.expect(open);
+    for (bool first = true; !lexer_.accept(close); first = false) {
+      if (!first) lexer_.expect(",");
+      item();
+    }
+  }
+  std::vector<sym::Expr> parse_exprs(std::string_view open, std::string_view close) {
+    std::vector<sym::Expr> exprs;
+    parse_list(open, close, [&] { exprs.push_back(sym::parse_expr(lexer_)); });
+    return exprs;
+  }
+  std::vector<std::string> parse_defines() {
+    std::vector<std::string> names;
+    if (lexer_.accept("defines")) parse_list("{", "}", [&] { names.push_back(lexer_.expect_name()); });
+    return names;
+  }
+
+  // ---- buffers
+  void declare(Scope& scope, const base::Token& at, Buffer buffer) {
+    const std::string name = buffer.name;
+    const BufferId id = scope.program.add_buffer(std::move(buffer));
+    if (!scope.buffers.emplace(name, id).second) fail_at(at, fmt::format("%{} is declared twice", name));
+  }
+  BufferId use(const Scope& scope) {
+    const base::Token token = lexer_.peek();
+    const auto found = scope.buffers.find(lexer_.expect_value());
+    if (found == scope.buffers.end()) fail_at(token, fmt::format("%{} is not declared", token.text));
+    return found->second;
+  }
+  BufferId use_or_absent(const Scope& scope) { return lexer_.accept("_") ? BufferId{} : use(scope); }
+  std::vector<BufferId> use_list(const Scope& scope) {
+    std::vector<BufferId> ids;
+    parse_list("(", ")", [&] { ids.push_back(use_or_absent(scope)); });
+    return ids;
+  }
+
+  void parse_input(Scope& scope) {
+    const base::Token at = lexer_.peek();
+    const std::optional<std::string> held = lexer_.accept("_") ? std::nullopt : std::optional(lexer_.expect_value());
+    lexer_.expect(":");
+    Program& program = scope.program;
+    const int32_t index = static_cast<int32_t>(program.input_types.size());
+    program.input_types.push_back(op::parse_type(lexer_));
+    if (held) declare(scope, at, {.name = *held, .kind = BufferKind::Input, .type = program.input_types.back(), .index = index});
+    const bool named = !held || lexer_.peek().kind == base::Token::Kind::String;
+    program.input_names.push_back(named ? lexer_.expect_string() : *held);
+  }
+
+  // True if a declaration starts here.
+  bool parse_buffer(Scope& scope) {
+    constexpr std::pair<std::string_view, BufferKind> kKinds[] = {{"constant", BufferKind::Constant},
+                                                                  {"prepared", BufferKind::Prepared},
+                                                                  {"temporary", BufferKind::Temporary},
+                                                                  {"view", BufferKind::View}};
+    const auto kind = std::find_if(std::begin(kKinds), std::end(kKinds), [&](const auto& each) { return lexer_.peek().is(each.first); });
+    if (kind == std::end(kKinds)) return false;
+    lexer_.next();
+    const base::Token at = lexer_.peek();
+    Buffer buffer{.name = lexer_.expect_value(), .kind = kind->second};
+    lexer_.expect(":");
+    buffer.type = op::parse_type(lexer_);
+    if (buffer.kind == BufferKind::Constant) {
+      const base::Token brace = lexer_.peek();
+      const op::Attrs attrs = op::parse_attrs(lexer_, pool_);
+      const auto value = attrs.all().find("value");
+      if (attrs.all().size() != 1 || value == attrs.all().end() || !std::holds_alternative<Tensor>(value->second))
+        fail_at(brace, fmt::format("constant %{} needs {{value = <tensor>}}", buffer.name));
+      buffer.index = static_cast<int32_t>(scope.program.constants.size());
+      scope.program.constants.push_back(std::get<Tensor>(value->second));
+    } else if (buffer.kind == BufferKind::View) {
+      lexer_.expect("of");
+      buffer.base = use(scope);
+      if (lexer_.accept("offset")) buffer.offset = sym::parse_expr(lexer_);
+    }
+    declare(scope, at, std::move(buffer));
+    return true;
+  }
+
+  // ---- programs
+  Program parse_nested() {
+    if (++depth_ > kDeepest) lexer_.fail(fmt::format("programs nest deeper than {}", kDeepest));
+    lexer_.expect("program");
+    Scope scope;
+    Program& program = scope.program;
+    program.name = lexer_.peek().kind == base::Token::Kind::String ? lexer_.expect_string() : lexer_.expect_name();
+    parse_list("(", ")", [&] { parse_input(scope); });
+    if (lexer_.accept("outer")) parse_list("{", "}", [&] { program.outer_symbols.push_back(lexer_.expect_name()); });
+    if (lexer_.accept("symbols")) parse_list("{", "}", [&] { parse_fact(program.facts); });
+    if (lexer_.accept("nonzero")) program.facts.nonzero = parse_exprs("{", "}");
+    lexer_.expect("{");
+    while (parse_buffer(scope)) continue;
+    if (lexer_.accept("init")) {
+      lexer_.expect("{");
+      while (!lexer_.accept("}")) program.init.push_back(parse_line(scope));
+    }
+    while (!lexer_.peek().is("place") && !lexer_.peek().is("return")) program.lines.push_back(parse_line(scope));
+    if (lexer_.accept("place")) {
+      do program.placement_order.push_back(use(scope).index);
+      while (lexer_.accept(","));
+    }
+    parse_list("return", "}", [&] { program.outputs.push_back(parse_output(scope)); });
+    --depth_;
+    return std::move(scope.program);
+  }
+
+  int64_t parse_bound() {
+    if (lexer_.accept("inf")) return sym::Range::kMax;
+    const bool negative = lexer_.accept("-");
+    if (negative && lexer_.accept("inf")) return sym::Range::kMin;
+    const int64_t value = lexer_.expect_integer();
+    return negative ? -value : value;
+  }
+  void parse_fact(sym::Facts& facts) {
+    const std::string symbol = lexer_.expect_name();
+    if (lexer_.accept("below")) {
+      facts.upper_exclusive[symbol] = sym::parse_expr(lexer_);
+      return;
+    }
+    lexer_.expect("in");
+    sym::Range range;
+    range.low = parse_bound();
+    lexer_.expect(".");
+    lexer_.expect(".");
+    range.high = parse_bound();
+    if (lexer_.accept("multiple")) range.divisor = lexer_.expect_integer();
+    facts.symbols[symbol] = range;
+  }
+
+  Output parse_output(const Scope& scope) {
+    Output output{.name = lexer_.expect_string()};
+    lexer_.expect("=");
+    output.buffer = use(scope);
+    lexer_.expect(":");
+    output.type = op::parse_type(lexer_);
+    if (lexer_.accept("strides")) output.strides = op::parse_shape(lexer_);
+    if (lexer_.accept("offset")) output.offset = sym::parse_expr(lexer_);
+    return output;
+  }
+
+  // ---- lines
+  Line parse_line(Scope& scope) {
+    std::vector<BufferId> outputs;
+    if (lexer_.peek().kind == base::Token::Kind::Value || lexer_.peek().is("_")) {
+      do outputs.push_back(use_or_absent(scope));
+      while (lexer_.accept(","));
+      lexer_.expect("=");
+    }
+    const base::Token at = lexer_.peek();
+    Line line;
+    if (lexer_.accept("call")) {
+      line.what = parse_call(scope, std::move(outputs));
+    } else if (lexer_.accept("if")) {
+      line.what = parse_if(scope, std::move(outputs));
+    } else if (lexer_.accept("while")) {
+      line.what = parse_while(scope, std::move(outputs));
+    } else if (!outputs.empty()) {
+      fail_at(at, fmt::format("expected call, if or while after '=', found '{}'", at.text));
+    } else if (lexer_.accept("launch")) {
+      line.what = parse_launch(scope);
+    } else if (lexer_.accept("copy")) {
+      Copy copy{.from = use(scope)};
+      lexer_.expect("to");
+      copy.to = use(scope);
+      line.what = copy;
+    } else if (lexer_.accept("read")) {
+      ReadSymbols read{.from = use(scope)};
+      read.defines = parse_defines();
+      line.what = std::move(read);
+    } else if (lexer_.accept("assert")) {
+      Assert check{.condition = sym::parse_expr(lexer_)};
+      check.message = lexer_.expect_string();
+      line.what = std::move(check);
+    } else {
+      fail_at(at, fmt::format("expected a line (launch, call, copy, read, assert, if, while), place or return, found '{}'", at.text));
+    }
+    if (lexer_.accept("nodes")) parse_list("[", "]", [&] { line.nodes.push_back(parse_int32()); });
+    if (lexer_.accept("from")) line.origin = lexer_.expect_string();
+    return line;
+  }
+
+  int32_t parse_int32() {
+    const base::Token at = lexer_.peek();
+    const int64_t value = lexer_.expect_integer();
+    if (value < INT32_MIN || value > INT32_MAX) fail_at(at, fmt::format("{} does not fit 32 bits", value));
+    return static_cast<int32_t>(value);
+  }
+
+  Launch parse_launch(Scope& scope) {
+    Launch launch;
+    const std::string name = lexer_.expect_name();
+    const auto [kernel, added] = scope.kernels.emplace(name, static_cast<int32_t>(scope.program.kernels.size()));
+    if (added) scope.program.kernels.push_back({name});
+    launch.kernel = kernel->second;
+    launch.buffers = use_list(scope);
+    if (lexer_.accept("sizes")) launch.sizes = parse_exprs("(", ")");
+    if (lexer_.accept("extent")) launch.extent = sym::parse_expr(lexer_);
+    if (lexer_.accept("scratch")) launch.scratch_bytes = sym::parse_expr(lexer_);
+    if (lexer_.accept("work")) launch.work = sym::parse_expr(lexer_);
+    if (lexer_.accept("bytes")) launch.bytes = sym::parse_expr(lexer_);
+    if (lexer_.accept("in_place")) {
+      parse_list("(", ")", [&] {
+        const BufferId written = use(scope);
+        lexer_.expect("over");
+        launch.in_place.emplace_back(written, use(scope));
+      });
+    }
+    return launch;
+  }
+
+  Call parse_call(const Scope& scope, std::vector<BufferId> outputs) {
+    const base::Token at = lexer_.peek();
+    Call call{.op = table_.find(lexer_.expect_name())};
+    if (call.op == nullptr) fail_at(at, fmt::format("unknown op '{}'", at.text));
+    call.inputs = use_list(scope);
+    call.outputs = std::move(outputs);
+    if (lexer_.peek().is("{")) call.attrs = op::parse_attrs(lexer_, pool_);
+    call.defines = parse_defines();
+    return call;
+  }
+
+  If parse_if(const Scope& scope, std::vector<BufferId> outputs) {
+    If branch{.condition = use(scope)};
+    branch.inputs = use_list(scope);
+    branch.outputs = std::move(outputs);
+    branch.defines = parse_defines();
+    lexer_.expect("then");
+    branch.then = std::make_unique<Program>(parse_nested());
+    lexer_.expect("else");
+    branch.otherwise = std::make_unique<Program>(parse_nested());
+    return branch;
+  }
+
+  While parse_while(const Scope& scope, std::vector<BufferId> outputs) {
+    While loop;
+    loop.trip_count = use_or_absent(scope);
+    lexer_.expect(",");
+    loop.condition = use_or_absent(scope);
+    loop.inputs = use_list(scope);
+    lexer_.expect("carried");
+    loop.carried = parse_int32();
+    lexer_.expect("scans");
+    loop.scans = parse_int32();
+    loop.outputs = std::move(outputs);
+    loop.defines = parse_defines();
+    lexer_.expect("body");
+    loop.body = std::make_unique<Program>(parse_nested());
+    return loop;
+  }
+
+  std::string where_;
+  base::Lexer lexer_;
+  const op::OpTable& table_;
+  const op::ConstantPool& pool_;
+  int depth_ = 0;
+};
+
+void collect_constants(const Program& program, op::ConstantPool& pool) {
+  constexpr int64_t kPrintedWhole = 64;  // op/attrs.h: larger literals print as a hash
+  const auto add = [&](const Tensor& tensor) {
+    if (tensor.count() > kPrintedWhole) pool.emplace(op::tensor_hash(tensor), tensor);
+  };
+  for (const Tensor& constant : program.constants) add(constant);
+  for (const Line& line : program.lines) {
+    if (const Call* call = std::get_if<Call>(&line.what)) {
+      for (const auto& [name, attr] : call->attrs.all()) {
+        if (const Tensor* tensor = std::get_if<Tensor>(&attr)) add(*tensor);
+      }
+    } else if (const If* branch = std::get_if<If>(&line.what)) {
+      collect_constants(*branch->then, pool);
+      collect_constants(*branch->otherwise, pool);
+    } else if (const While* loop = std::get_if<While>(&line.what)) {
+      collect_constants(*loop->body, pool);
+    }
+  }
+}
+
 }  // namespace
 
 std::string to_string(const Program& program) { return Printer().print(program); }
+
+Program parse_program(std::string_view text, const op::OpTable& table, std::string where, const op::ConstantPool& pool) {
+  return Parser(text, table, std::move(where), pool).parse();
+}
+
+op::ConstantPool constant_pool(const Program& program) {
+  op::ConstantPool pool;
+  collect_constants(program, pool);
+  return pool;
+}
 
 }  // namespace fuseloom::program
