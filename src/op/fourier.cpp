@@ -123,13 +123,17 @@ void FourierTransform::mixed_radix(int64_t n, int64_t stride, const Complex* fro
       to[3 * m + k] = odd - turned;
     }
   } else {
-    Complex terms[kLargestRadix];
-    const int64_t turn = n_ / radix;                 // the step of the radix-th roots in the table
+    Complex terms[kLargestRadix], turns[kLargestRadix];
+    for (int64_t j = 0; j < radix; ++j) turns[j] = root(j * (n_ / radix));
     for (int64_t k = 0; k < m; ++k) {
       for (int64_t q = 0; q < radix; ++q) terms[q] = complex_mul(to[q * m + k], root(q * k * stride));
       for (int64_t j = 0; j < radix; ++j) {
         Complex sum = terms[0];
-        for (int64_t q = 1; q < radix; ++q) sum += complex_mul(terms[q], root(q * j % radix * turn));
+        for (int64_t q = 1, index = j; q < radix; ++q) {   // index = q * j mod radix
+          sum += complex_mul(terms[q], turns[index]);
+          index += j;
+          if (index >= radix) index -= radix;
+        }
         to[j * m + k] = sum;
       }
     }
