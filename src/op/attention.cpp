@@ -14,7 +14,8 @@ namespace {
 
 using Kind = AttrSpec::Kind;
 
-// ---- attention -------------------------------------------------------------------------------------------------------
+// ---- attention
+// -------------------------------------------------------------------------------------------------------
 //
 //   scores = softcap(q · kᵀ * scale) + mask       [b, heads, s, t]
 //   y = softmax(scores) · v                       [b, heads, s, v_size]
@@ -43,7 +44,8 @@ std::vector<TensorType> infer_attention(const InferContext& context) {
                                sym::to_string(k.shape[1])));
     }
   }
-  if (!context.attrs.has("scale") && !q.shape[3].is_const()) context.fail("scale is needed when the head size is symbolic");
+  if (!context.attrs.has("scale") && !q.shape[3].is_const())
+    context.fail("scale is needed when the head size is symbolic");
   if (context.attrs.has("past")) expect_entries(context, "past", context.attrs.shape("past").size(), 1);
   const Shape scores = {q.shape[0], q.shape[1], q.shape[2], k.shape[2]};
   if (context.has(3)) {
@@ -88,7 +90,8 @@ void reference_attention(const ReferenceContext& context) {
     const int64_t key_plane = plane / heads * key_heads + plane % heads / (heads / key_heads);
     const double *key = ks.data() + key_plane * t * d, *value = vs.data() + key_plane * t * v_size;
     const auto show = [&](ScoreStage stage) {
-      if (!shown_scores.empty() && shown == stage) std::copy(scores.begin(), scores.end(), shown_scores.begin() + plane * s * t);
+      if (!shown_scores.empty() && shown == stage)
+        std::copy(scores.begin(), scores.end(), shown_scores.begin() + plane * s * t);
     };
     const auto keys = [&](int64_t column, int64_t width, double* panel) {
       for (int64_t j = 0; j < width; ++j) {
@@ -161,13 +164,15 @@ std::vector<Val> decompose_attention(OpBuilder& builder, const DecomposeContext&
   if (context.has(3)) {
     const Val mask = context.inputs[3];
     const bool boolean = builder.type(mask).dtype == DType::Bool;
-    scores = boolean ? a.where(mask, scores, minus_infinity) : a.add(scores, builder.cast(mask, builder.type(scores).dtype));
+    scores =
+        boolean ? a.where(mask, scores, minus_infinity) : a.add(scores, builder.cast(mask, builder.type(scores).dtype));
   }
   if (attrs.integer("causal", 0) != 0) {
     Val row = builder.apply("iota", {}, {{"shape", Shape{s, 1}}, {"axis", int64_t{0}}, {"dtype", DType::I64}});
     const Val column = builder.apply("iota", {}, {{"shape", Shape{1, t}}, {"axis", int64_t{1}}, {"dtype", DType::I64}});
     if (attrs.has("past") && !attrs.shape("past")[0].is_const(0)) {
-      row = a.add(row, builder.apply("sym_value", {}, {{"values", attrs.shape("past")}, {"dtype", DType::I64}, {"scalar", int64_t{1}}}));
+      row = a.add(row, builder.apply("sym_value", {},
+                                     {{"values", attrs.shape("past")}, {"dtype", DType::I64}, {"scalar", int64_t{1}}}));
     }
     scores = a.where(builder.apply("le", {column, row}), scores, minus_infinity);
   }
@@ -182,9 +187,11 @@ std::vector<Val> decompose_attention(OpBuilder& builder, const DecomposeContext&
   return results;
 }
 
-// ---- rotary_embedding ------------------------------------------------------------------------------------------------
+// ---- rotary_embedding
+// ------------------------------------------------------------------------------------------------
 //
-// The first `rotary` elements of each head are pairs (x1, x2), at distance rotary / 2 or, interleaved, next to each other:
+// The first `rotary` elements of each head are pairs (x1, x2), at distance rotary / 2 or, interleaved, next to each
+// other:
 //   x1' = x1 cos - x2 sin,  x2' = x1 sin + x2 cos
 
 sym::Expr rotary_size(const Attrs& attrs, const sym::Expr& head_size) {
@@ -208,7 +215,8 @@ std::vector<TensorType> infer_rotary(const InferContext& context) {
     const TensorType& table = context.in(i);
     expect_dtype(context, names[i], table, x.dtype);
     expect_rank(context, names[i], table, context.has(3) ? 2 : 3);
-    expect_size(context, fmt::format("the last dimension of {}", names[i]), table.shape.back(), sym::floor_div(rotary, 2));
+    expect_size(context, fmt::format("the last dimension of {}", names[i]), table.shape.back(),
+                sym::floor_div(rotary, 2));
     if (!context.has(3)) expect_size(context, fmt::format("the length of {}", names[i]), table.shape[1], x.shape[2]);
   }
   if (context.has(3)) {
@@ -241,7 +249,8 @@ void reference_rotary(const ReferenceContext& context) {
         double* head = y.data() + ((n * heads + h) * s + i) * d;
         for (int64_t p = 0; p < half; ++p) {
           double &x1 = head[interleaved ? 2 * p : p], &x2 = head[interleaved ? 2 * p + 1 : half + p];
-          const double c = cosines[static_cast<size_t>(row * half + p)], sine = sines[static_cast<size_t>(row * half + p)];
+          const double c = cosines[static_cast<size_t>(row * half + p)],
+                       sine = sines[static_cast<size_t>(row * half + p)];
           const double turned = x1 * c - x2 * sine;
           x2 = x1 * sine + x2 * c;
           x1 = turned;
@@ -260,11 +269,12 @@ std::vector<Val> decompose_rotary(OpBuilder& builder, const DecomposeContext& co
   const bool interleaved = context.attrs.integer("interleaved", 0) != 0;
   const Val x = a.wide(context.inputs[0]);
   const auto part = [&](const sym::Expr& start, const sym::Expr& size, int64_t step) {
-    return builder.apply("slice", {x}, {{"starts", Shape{0, 0, 0, start}},
-                                        {"sizes", Shape{shape[0], shape[1], shape[2], size}},
-                                        {"steps", std::vector<int64_t>{1, 1, 1, step}}});
+    return builder.apply("slice", {x},
+                         {{"starts", Shape{0, 0, 0, start}},
+                          {"sizes", Shape{shape[0], shape[1], shape[2], size}},
+                          {"steps", std::vector<int64_t>{1, 1, 1, step}}});
   };
-  const auto table = [&](size_t input) {   // [b, s, half], with a dimension of 1 for the heads
+  const auto table = [&](size_t input) {  // [b, s, half], with a dimension of 1 for the heads
     Val rows = context.inputs[input];
     if (context.has(3)) rows = builder.apply("gather", {rows, context.inputs[3]}, {{"axis", int64_t{0}}});
     const Shape rows_shape = builder.type(rows).shape;
@@ -278,7 +288,8 @@ std::vector<Val> decompose_rotary(OpBuilder& builder, const DecomposeContext& co
   std::vector<Val> parts = {y1, y2};
   if (interleaved) {
     const Shape column = {shape[0], shape[1], shape[2], half, 1};
-    const Val pairs = builder.apply("concat", {builder.reshape(y1, column), builder.reshape(y2, column)}, {{"axis", int64_t{4}}});
+    const Val pairs =
+        builder.apply("concat", {builder.reshape(y1, column), builder.reshape(y2, column)}, {{"axis", int64_t{4}}});
     parts = {builder.reshape(pairs, {shape[0], shape[1], shape[2], rotary})};
   }
   if (!(rotary == shape[3])) parts.push_back(part(rotary, shape[3] - rotary, 1));

@@ -14,13 +14,14 @@ namespace {
 
 using Kind = AttrSpec::Kind;
 
-// ---- matmul ----------------------------------------------------------------------------------------------------------
+// ---- matmul
+// ----------------------------------------------------------------------------------------------------------
 
 // The shapes of a product after NumPy's promotion of vectors: a [batch…, m, k], b [batch…, k, n].
 struct MatmulShapes {
   Shape a_batch, b_batch;
   sym::Expr m, n, a_k, b_k;
-  bool a_vector = false, b_vector = false;      // the promoted dimension is dropped from the result
+  bool a_vector = false, b_vector = false;  // the promoted dimension is dropped from the result
   bool trans_a = false, trans_b = false;
 };
 
@@ -28,7 +29,7 @@ MatmulShapes matmul_shapes(const Shape& a, const Shape& b, bool trans_a, bool tr
   MatmulShapes s;
   s.a_vector = a.size() == 1;
   s.b_vector = b.size() == 1;
-  s.trans_a = trans_a && !s.a_vector;           // a vector has no two dimensions to swap
+  s.trans_a = trans_a && !s.a_vector;  // a vector has no two dimensions to swap
   s.trans_b = trans_b && !s.b_vector;
   if (s.a_vector) {
     s.m = 1;
@@ -72,8 +73,8 @@ Shape matmul_result_shape(const MatmulShapes& s) {
 
 std::vector<TensorType> infer_matmul(const InferContext& context) {
   if (context.in(0).dtype != context.in(1).dtype) {
-    context.fail(fmt::format("operands are {} and {}, expected one dtype", to_string(context.in(0)),
-                             to_string(context.in(1))));
+    context.fail(
+        fmt::format("operands are {} and {}, expected one dtype", to_string(context.in(0)), to_string(context.in(1))));
   }
   if (context.in(0).dtype == DType::Bool) context.fail("operands are bool, expected numbers");
   return {TensorType{context.in(0).dtype, matmul_result_shape(checked_matmul_shapes(context))}};
@@ -113,14 +114,16 @@ void matmul(const MatmulShapes& s, const Tensor& a_tensor, const Tensor& b_tenso
 }
 
 void reference_matmul(const ReferenceContext& context) {
-  const MatmulShapes s = matmul_shapes(shape_of(context.inputs[0].dims()), shape_of(context.inputs[1].dims()),
-                                       context.attrs.integer("trans_a", 0) != 0, context.attrs.integer("trans_b", 0) != 0);
+  const MatmulShapes s =
+      matmul_shapes(shape_of(context.inputs[0].dims()), shape_of(context.inputs[1].dims()),
+                    context.attrs.integer("trans_a", 0) != 0, context.attrs.integer("trans_b", 0) != 0);
   with_staging_type(context.outputs[0].dtype(), [&](auto element) {
     matmul<decltype(element)>(s, context.inputs[0], context.inputs[1], context.outputs[0]);
   });
 }
 
-// ---- convolutions ----------------------------------------------------------------------------------------------------
+// ---- convolutions
+// ----------------------------------------------------------------------------------------------------
 
 struct ConvAttrs {
   std::vector<int64_t> strides, dilations;
@@ -231,7 +234,7 @@ void convolve(const ReferenceContext& context, bool transposed) {
   const int64_t depth = in_channels * kernel;
   const std::vector<T> x = stage<T>(x_tensor);
   std::vector<T> w = stage<T>(w_tensor);
-  if (transposed) {   // [groups, in, out, kernel] → [groups, out, in, kernel]
+  if (transposed) {  // [groups, in, out, kernel] → [groups, out, in, kernel]
     std::vector<T> swapped(w.size());
     for (int64_t g = 0; g < groups; ++g) {
       for (int64_t i = 0; i < in_channels; ++i) {
@@ -283,11 +286,10 @@ std::vector<AttrSpec> conv_attr_specs() {
           required_attr("groups", Kind::Integer)};
 }
 
-sym::Expr kernel_count(const TensorType& w) {
-  return sym::product(std::span<const sym::Expr>(w.shape).subspan(2));
-}
+sym::Expr kernel_count(const TensorType& w) { return sym::product(std::span<const sym::Expr>(w.shape).subspan(2)); }
 
-// ---- integer products with zero points --------------------------------------------------------------------------------
+// ---- integer products with zero points
+// --------------------------------------------------------------------------------
 
 void expect_byte(const InferContext& context, std::string_view what, const TensorType& type) {
   if (type.dtype != DType::I8 && type.dtype != DType::U8) {
@@ -311,8 +313,8 @@ std::vector<TensorType> infer_conv_integer(const InferContext& context) {
   return infer_conv_as(context, DType::I32);
 }
 
-// x as i32 minus its zero point. `vector_axis` is the dimension of x that a zero point of rank 1 runs along; zero points
-// of any other rank broadcast as they are.
+// x as i32 minus its zero point. `vector_axis` is the dimension of x that a zero point of rank 1 runs along; zero
+// points of any other rank broadcast as they are.
 Val centered(OpBuilder& builder, Val x, Val zero, int64_t vector_axis) {
   const Val wide = builder.cast(x, DType::I32);
   if (!zero.valid()) return wide;
@@ -331,7 +333,8 @@ Val centered(OpBuilder& builder, Val x, Val zero, int64_t vector_axis) {
 std::vector<Val> decompose_matmul_integer(OpBuilder& builder, const DecomposeContext& context) {
   const int64_t a_rank = builder.type(context.inputs[0]).rank(), b_rank = builder.type(context.inputs[1]).rank();
   // Per row of a (its second to last dimension), per column of b (its last).
-  const Val a = centered(builder, context.inputs[0], context.has(2) ? context.inputs[2] : Val(), std::max<int64_t>(a_rank - 2, 0));
+  const Val a = centered(builder, context.inputs[0], context.has(2) ? context.inputs[2] : Val(),
+                         std::max<int64_t>(a_rank - 2, 0));
   const Val b = centered(builder, context.inputs[1], context.has(3) ? context.inputs[3] : Val(), b_rank - 1);
   return {builder.apply("matmul", {a, b})};
 }
@@ -365,7 +368,8 @@ Tensor centered(const Tensor& x, const Tensor& zero, int64_t vector_axis) {
 void reference_matmul_integer(const ReferenceContext& context) {
   const Tensor none;
   const std::vector<Tensor> operands = {
-      centered(context.inputs[0], context.has(2) ? context.inputs[2] : none, std::max<int64_t>(context.inputs[0].rank() - 2, 0)),
+      centered(context.inputs[0], context.has(2) ? context.inputs[2] : none,
+               std::max<int64_t>(context.inputs[0].rank() - 2, 0)),
       centered(context.inputs[1], context.has(3) ? context.inputs[3] : none, context.inputs[1].rank() - 1)};
   reference_matmul({.record = context.record, .inputs = operands, .attrs = context.attrs, .outputs = context.outputs});
 }
@@ -378,7 +382,8 @@ void reference_conv_integer(const ReferenceContext& context) {
                      false);
 }
 
-// ---- det -------------------------------------------------------------------------------------------------------------
+// ---- det
+// -------------------------------------------------------------------------------------------------------------
 
 std::vector<TensorType> infer_det(const InferContext& context) {
   const TensorType& x = context.in(0);
@@ -414,7 +419,8 @@ void reference_det(const ReferenceContext& context) {
   const Tensor& x = context.inputs[0];
   const int64_t n = x.dim(x.rank() - 1);
   std::vector<double> matrices = stage<double>(x), results(static_cast<size_t>(context.outputs[0].count()));
-  for (size_t i = 0; i < results.size(); ++i) results[i] = determinant(matrices.data() + static_cast<int64_t>(i) * n * n, n);
+  for (size_t i = 0; i < results.size(); ++i)
+    results[i] = determinant(matrices.data() + static_cast<int64_t>(i) * n * n, n);
   unstage(results, context.outputs[0]);
 }
 
@@ -448,27 +454,29 @@ void add_contraction_ops(OpTable& table) {
              .flops = conv_flops});
   std::vector<AttrSpec> transpose_attrs = conv_attr_specs();
   transpose_attrs.push_back(required_attr("output_padding", Kind::Integers));
-  table.add({.name = "conv_transpose",
-             .family = Family::Contraction,
-             .summary = "transposed convolution of [n, c, d...] with [c, o / groups, k...]; negative pads extend with zeros",
-             .min_inputs = 2,
-             .max_inputs = 3,
-             .attrs = std::move(transpose_attrs),
-             .infer = infer_conv_transpose,
-             .reference = convolution_reference(true),
-             .flops = [](const InferContext& context, std::span<const TensorType>) {
-               const TensorType& w = context.in(1);
-               return count_of(context.in(0).shape) * w.shape[1] * kernel_count(w) * 2;
-             }});
-  table.add({.name = "matmul_integer",
-             .family = Family::Composite,
-             .summary = "(a - a_zero) · (b - b_zero) of bytes in i32; a_zero may be per row of a, b_zero per column of b",
-             .min_inputs = 2,
-             .max_inputs = 4,
-             .infer = infer_matmul_integer,
-             .reference = reference_matmul_integer,
-             .decompose = decompose_matmul_integer,
-             .flops = matmul_flops});
+  table.add(
+      {.name = "conv_transpose",
+       .family = Family::Contraction,
+       .summary = "transposed convolution of [n, c, d...] with [c, o / groups, k...]; negative pads extend with zeros",
+       .min_inputs = 2,
+       .max_inputs = 3,
+       .attrs = std::move(transpose_attrs),
+       .infer = infer_conv_transpose,
+       .reference = convolution_reference(true),
+       .flops = [](const InferContext& context, std::span<const TensorType>) {
+         const TensorType& w = context.in(1);
+         return count_of(context.in(0).shape) * w.shape[1] * kernel_count(w) * 2;
+       }});
+  table.add(
+      {.name = "matmul_integer",
+       .family = Family::Composite,
+       .summary = "(a - a_zero) · (b - b_zero) of bytes in i32; a_zero may be per row of a, b_zero per column of b",
+       .min_inputs = 2,
+       .max_inputs = 4,
+       .infer = infer_matmul_integer,
+       .reference = reference_matmul_integer,
+       .decompose = decompose_matmul_integer,
+       .flops = matmul_flops});
   table.add({.name = "conv_integer",
              .family = Family::Composite,
              .summary = "conv(x - x_zero, w - w_zero) of bytes in i32; w_zero may be per output channel",

@@ -11,7 +11,7 @@ namespace {
 
 using Complex = std::complex<double>;
 
-constexpr int64_t kLargestRadix = 31;   // a radix costs its square; beyond this the chirp transform is cheaper
+constexpr int64_t kLargestRadix = 31;  // a radix costs its square; beyond this the chirp transform is cheaper
 
 // exp(-2 pi i k / n) for 0 <= k < n, by the symmetries of the circle exact at multiples of an eighth turn.
 Complex root_of_unity(int64_t k, int64_t n) {
@@ -19,18 +19,26 @@ Complex root_of_unity(int64_t k, int64_t n) {
   const auto angle = [&](int64_t numerator) {
     return 2 * std::numbers::pi * static_cast<double>(numerator) / static_cast<double>(8 * n);
   };
-  const int64_t within = 8 * k - octant * n;        // in eighths of n, from the octant's start
+  const int64_t within = 8 * k - octant * n;  // in eighths of n, from the octant's start
   const double a = octant % 2 == 0 ? angle(within) : angle(n - within);
   const double c = std::cos(a), s = std::sin(a);
   switch (octant) {
-    case 0: return {c, -s};
-    case 1: return {s, -c};
-    case 2: return {-s, -c};
-    case 3: return {-c, -s};
-    case 4: return {-c, s};
-    case 5: return {-s, c};
-    case 6: return {s, c};
-    case 7: return {c, s};
+    case 0:
+      return {c, -s};
+    case 1:
+      return {s, -c};
+    case 2:
+      return {-s, -c};
+    case 3:
+      return {-c, -s};
+    case 4:
+      return {-c, s};
+    case 5:
+      return {-s, c};
+    case 6:
+      return {s, c};
+    case 7:
+      return {c, s};
   }
   return {1, 0};
 }
@@ -63,7 +71,7 @@ FourierTransform::FourierTransform(int64_t n) : n_(n), factors_(n > 1 ? factoriz
   padded_.resize(static_cast<size_t>(length));
   spectrum_.resize(static_cast<size_t>(length));
   chirp_spectrum_.resize(static_cast<size_t>(length));
-  for (int64_t j = 0, square = 0; j < n; ++j) {     // square = j² mod 2n
+  for (int64_t j = 0, square = 0; j < n; ++j) {  // square = j² mod 2n
     chirp_.push_back(root_of_unity(square, 2 * n));
     square = (square + 2 * j + 1) % (2 * n);
   }
@@ -113,10 +121,11 @@ void FourierTransform::mixed_radix(int64_t n, int64_t stride, const Complex* fro
     }
   } else if (radix == 4) {
     for (int64_t k = 0; k < m; ++k) {
-      const Complex a = to[k], b = complex_mul(to[m + k], root(k * stride)), c = complex_mul(to[2 * m + k], root(2 * k * stride)),
+      const Complex a = to[k], b = complex_mul(to[m + k], root(k * stride)),
+                    c = complex_mul(to[2 * m + k], root(2 * k * stride)),
                     d = complex_mul(to[3 * m + k], root(3 * k * stride));
       const Complex even = a + c, odd = a - c, sum = b + d, difference = b - d;
-      const Complex turned(difference.imag(), -difference.real());   // times -i
+      const Complex turned(difference.imag(), -difference.real());  // times -i
       to[k] = even + sum;
       to[m + k] = odd + turned;
       to[2 * m + k] = even - sum;
@@ -129,7 +138,7 @@ void FourierTransform::mixed_radix(int64_t n, int64_t stride, const Complex* fro
       for (int64_t q = 0; q < radix; ++q) terms[q] = complex_mul(to[q * m + k], root(q * k * stride));
       for (int64_t j = 0; j < radix; ++j) {
         Complex sum = terms[0];
-        for (int64_t q = 1, index = j; q < radix; ++q) {   // index = q * j mod radix
+        for (int64_t q = 1, index = j; q < radix; ++q) {  // index = q * j mod radix
           sum += complex_mul(terms[q], turns[index]);
           index += j;
           if (index >= radix) index -= radix;

@@ -18,13 +18,14 @@ class FourierTransform {
   void inverse(const std::complex<double>* from, std::complex<double>* to);
 
  private:
-  void mixed_radix(int64_t n, int64_t stride, const std::complex<double>* from, std::complex<double>* to, size_t factor);
+  void mixed_radix(int64_t n, int64_t stride, const std::complex<double>* from, std::complex<double>* to,
+                   size_t factor);
   void chirp(const std::complex<double>* from, std::complex<double>* to);
 
   int64_t n_ = 0;
-  std::vector<int64_t> factors_;                    // their product is n; empty for the chirp transform
-  std::vector<std::complex<double>> roots_;         // exp(-2 pi i k / n)
-  std::vector<std::complex<double>> conjugated_;    // scratch of inverse()
+  std::vector<int64_t> factors_;                  // their product is n; empty for the chirp transform
+  std::vector<std::complex<double>> roots_;       // exp(-2 pi i k / n)
+  std::vector<std::complex<double>> conjugated_;  // scratch of inverse()
   // Bluestein: a convolution with a chirp, of a length that is a power of two.
   std::unique_ptr<FourierTransform> convolution_;
   std::vector<std::complex<double>> chirp_, chirp_spectrum_, padded_, spectrum_;

@@ -62,7 +62,7 @@ void multiply(int64_t m, int64_t n, int64_t k, const T* a, Fill&& fill, const T*
     if (width < kPanelWidth) std::fill(panel.begin(), panel.end(), T());
     fill(column, width, panel.data());
     for (int64_t row = 0; row < m; row += 2) {
-      const int64_t second = std::min(row + 1, m - 1);   // an odd last row is computed twice
+      const int64_t second = std::min(row + 1, m - 1);  // an odd last row is computed twice
       multiply_detail::two_rows(k, a + row * k, a + second * k, panel.data(), rows[0], rows[1]);
       for (int64_t r = row; r <= second; ++r) {
         for (int64_t j = 0; j < width; ++j) {

@@ -38,7 +38,8 @@ std::vector<int64_t> axes_from(int64_t first, int64_t rank) {
   return axes;
 }
 
-// ---- softmax, log_softmax --------------------------------------------------------------------------------------------
+// ---- softmax, log_softmax
+// --------------------------------------------------------------------------------------------
 
 std::vector<TensorType> infer_along_axis(const InferContext& context) {
   const TensorType& x = context.in(0);
@@ -95,7 +96,8 @@ std::vector<Val> decompose_log_softmax(OpBuilder& builder, const DecomposeContex
   return {builder.cast(a.sub(shifted, a.unary("log", sum)), type.dtype)};
 }
 
-// ---- layer_norm, rms_norm --------------------------------------------------------------------------------------------
+// ---- layer_norm, rms_norm
+// --------------------------------------------------------------------------------------------
 
 void expect_broadcasts_to(const InferContext& context, std::string_view what, const TensorType& type, const Shape& to) {
   if (type.rank() > static_cast<int64_t>(to.size())) {
@@ -103,7 +105,8 @@ void expect_broadcasts_to(const InferContext& context, std::string_view what, co
   }
   for (size_t d = 0; d < type.shape.size(); ++d) {
     if (type.shape[d].is_const(1)) continue;
-    expect_size(context, fmt::format("dimension {} of {}", d, what), type.shape[d], to[to.size() - type.shape.size() + d]);
+    expect_size(context, fmt::format("dimension {} of {}", d, what), type.shape[d],
+                to[to.size() - type.shape.size() + d]);
   }
 }
 
@@ -165,7 +168,7 @@ void reference_layer_norm(const ReferenceContext& context, bool center) {
   RowStatistics statistics = normalize_rows(values, n, context.attrs.real("epsilon"), center);
   apply_affine(context, values);
   unstage(values, context.outputs[0]);
-  if (n == 0) {   // rows without elements still have statistics: the mean of nothing
+  if (n == 0) {  // rows without elements still have statistics: the mean of nothing
     const size_t rows = static_cast<size_t>(count_between(x.dims(), 0, axis));
     statistics.mean.assign(rows, std::numeric_limits<double>::quiet_NaN());
     statistics.inv_std = statistics.mean;
@@ -195,8 +198,8 @@ std::vector<Val> decompose_layer_norm(OpBuilder& builder, const DecomposeContext
   Algebra a(builder);
   const TensorType type = builder.type(context.inputs[0]);
   const int64_t axis = wrap_axis(context.attrs.integer("axis"), type.rank());
-  const Normalized normalized = normalize(a, a.wide(context.inputs[0]), axes_from(axis, type.rank()),
-                                          context.attrs.real("epsilon"), center);
+  const Normalized normalized =
+      normalize(a, a.wide(context.inputs[0]), axes_from(axis, type.rank()), context.attrs.real("epsilon"), center);
   Val y = normalized.y;
   if (context.has(1)) y = a.mul(y, a.wide(context.inputs[1]));
   if (context.has(2)) y = a.add(y, a.wide(context.inputs[2]));
@@ -205,7 +208,8 @@ std::vector<Val> decompose_layer_norm(OpBuilder& builder, const DecomposeContext
   return results;
 }
 
-// ---- batch_norm, instance_norm, group_norm ---------------------------------------------------------------------------
+// ---- batch_norm, instance_norm, group_norm
+// ---------------------------------------------------------------------------
 
 // Vectors of one entry per channel (dimension 1; rank 1 counts as one channel).
 void expect_channel_vector(const InferContext& context, std::string_view what, const TensorType& type) {
@@ -252,8 +256,8 @@ std::vector<Val> decompose_batch_norm(OpBuilder& builder, const DecomposeContext
   const Val deviation = a.unary("sqrt", a.add(variance, a.number(variance, context.attrs.real("epsilon"))));
   const Val factor = a.div(scale, deviation);
   const Val offset = a.sub(bias, a.mul(mean, factor));
-  const Val y = a.add(a.mul(a.wide(context.inputs[0]), a.per_channel(factor, type.rank())),
-                      a.per_channel(offset, type.rank()));
+  const Val y =
+      a.add(a.mul(a.wide(context.inputs[0]), a.per_channel(factor, type.rank())), a.per_channel(offset, type.rank()));
   return {builder.cast(y, type.dtype)};
 }
 
@@ -310,7 +314,8 @@ std::vector<Val> decompose_group_norm(OpBuilder& builder, const DecomposeContext
   return {builder.cast(y, type.dtype)};
 }
 
-// ---- lrn, lp_norm ----------------------------------------------------------------------------------------------------
+// ---- lrn, lp_norm
+// ----------------------------------------------------------------------------------------------------
 
 std::vector<TensorType> infer_lrn(const InferContext& context) {
   const TensorType& x = context.in(0);
@@ -323,7 +328,8 @@ std::vector<TensorType> infer_lrn(const InferContext& context) {
 void reference_lrn(const ReferenceContext& context) {
   const Tensor& x = context.inputs[0];
   const int64_t size = context.attrs.integer("size"), before = (size - 1) / 2, after = size - 1 - before;
-  const double alpha = context.attrs.real("alpha"), beta = context.attrs.real("beta"), bias = context.attrs.real("bias");
+  const double alpha = context.attrs.real("alpha"), beta = context.attrs.real("beta"),
+               bias = context.attrs.real("bias");
   const std::vector<double> values = stage<double>(x);
   std::vector<double> y(values.size());
   for_each_line(view_around(x, 1), [&](int64_t first, int64_t stride, int64_t channels) {
@@ -358,7 +364,8 @@ std::vector<Val> decompose_lrn(OpBuilder& builder, const DecomposeContext& conte
                                                   {"sizes", Shape{channels, rest}},
                                                   {"count_include_pad", int64_t{1}}}),
                                    type.shape);
-  const Val base = a.add(a.mul(mean, a.number(mean, context.attrs.real("alpha"))), a.number(mean, context.attrs.real("bias")));
+  const Val base =
+      a.add(a.mul(mean, a.number(mean, context.attrs.real("alpha"))), a.number(mean, context.attrs.real("bias")));
   const Val divisor = builder.apply("pow", {base, a.number(base, context.attrs.real("beta"))});
   return {builder.cast(a.div(x, divisor), type.dtype)};
 }
@@ -426,9 +433,8 @@ void add_normalization_ops(OpTable& table) {
              .attrs = {required_attr("axis", Kind::Integer), required_attr("epsilon", Kind::Real)},
              .infer = infer_layer_norm,
              .reference = [](const ReferenceContext& context) { reference_layer_norm(context, true); },
-             .decompose = [](OpBuilder& builder, const DecomposeContext& context) {
-               return decompose_layer_norm(builder, context, true);
-             },
+             .decompose = [](OpBuilder& builder,
+                             const DecomposeContext& context) { return decompose_layer_norm(builder, context, true); },
              .cost = 6});
   table.add({.name = "rms_norm",
              .family = Family::Composite,
@@ -437,9 +443,8 @@ void add_normalization_ops(OpTable& table) {
              .attrs = {required_attr("axis", Kind::Integer), required_attr("epsilon", Kind::Real)},
              .infer = infer_layer_norm,
              .reference = [](const ReferenceContext& context) { reference_layer_norm(context, false); },
-             .decompose = [](OpBuilder& builder, const DecomposeContext& context) {
-               return decompose_layer_norm(builder, context, false);
-             },
+             .decompose = [](OpBuilder& builder,
+                             const DecomposeContext& context) { return decompose_layer_norm(builder, context, false); },
              .cost = 4});
   table.add({.name = "batch_norm",
              .family = Family::Composite,
@@ -458,9 +463,8 @@ void add_normalization_ops(OpTable& table) {
              .attrs = {required_attr("epsilon", Kind::Real)},
              .infer = [](const InferContext& context) { return infer_group_norm(context, false); },
              .reference = [](const ReferenceContext& context) { reference_group_norm(context, false); },
-             .decompose = [](OpBuilder& builder, const DecomposeContext& context) {
-               return decompose_group_norm(builder, context, false);
-             },
+             .decompose = [](OpBuilder& builder,
+                             const DecomposeContext& context) { return decompose_group_norm(builder, context, false); },
              .cost = 6});
   table.add({.name = "group_norm",
              .family = Family::Composite,
@@ -469,9 +473,8 @@ void add_normalization_ops(OpTable& table) {
              .attrs = {required_attr("groups", Kind::Integer), required_attr("epsilon", Kind::Real)},
              .infer = [](const InferContext& context) { return infer_group_norm(context, true); },
              .reference = [](const ReferenceContext& context) { reference_group_norm(context, true); },
-             .decompose = [](OpBuilder& builder, const DecomposeContext& context) {
-               return decompose_group_norm(builder, context, true);
-             },
+             .decompose = [](OpBuilder& builder,
+                             const DecomposeContext& context) { return decompose_group_norm(builder, context, true); },
              .cost = 6});
   table.add({.name = "lrn",
              .family = Family::Composite,

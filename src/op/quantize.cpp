@@ -16,7 +16,8 @@ namespace {
 
 using Kind = AttrSpec::Kind;
 
-// ---- parameters: one per tensor, per index of an axis, or per block along an axis ---------------------------------------
+// ---- parameters: one per tensor, per index of an axis, or per block along an axis
+// ---------------------------------------
 
 bool is_single(const Shape& shape) { return shape.empty() || (shape.size() == 1 && shape[0].is_const(1)); }
 
@@ -56,11 +57,13 @@ Val spread(OpBuilder& builder, Val parameter, const TensorType& x, const Attrs& 
   repeated[axis + 1] = block;
   Shape merged = shape;
   merged[axis] = shape[axis] * block;
-  Val result = builder.reshape(builder.apply("expand", {builder.reshape(parameter, split)}, {{"shape", repeated}}), merged);
+  Val result =
+      builder.reshape(builder.apply("expand", {builder.reshape(parameter, split)}, {{"shape", repeated}}), merged);
   if (merged[axis] == x.shape[axis]) return result;
-  return builder.apply("slice", {result}, {{"starts", Shape(x.shape.size(), sym::Expr(0))},
-                                           {"sizes", x.shape},
-                                           {"steps", std::vector<int64_t>(x.shape.size(), 1)}});
+  return builder.apply("slice", {result},
+                       {{"starts", Shape(x.shape.size(), sym::Expr(0))},
+                        {"sizes", x.shape},
+                        {"steps", std::vector<int64_t>(x.shape.size(), 1)}});
 }
 
 // For each element of x, which entry of a parameter applies.
@@ -85,7 +88,7 @@ class ParameterIndex {
 
  private:
   int64_t inner_ = 1, size_ = 1, block_ = 1;
-  int64_t entry_inner_ = 0, entry_outer_ = 0;   // strides of a blocked parameter; 0: it runs along the axis only
+  int64_t entry_inner_ = 0, entry_outer_ = 0;  // strides of a blocked parameter; 0: it runs along the axis only
 };
 
 std::vector<AttrSpec> parameter_attrs(std::vector<AttrSpec> more) {
@@ -94,7 +97,8 @@ std::vector<AttrSpec> parameter_attrs(std::vector<AttrSpec> more) {
   return more;
 }
 
-// ---- quantize_linear -------------------------------------------------------------------------------------------------
+// ---- quantize_linear
+// -------------------------------------------------------------------------------------------------
 
 bool is_quantized(DType dtype) { return is_int(dtype) && dtype_bits(dtype) <= 16; }
 
@@ -106,7 +110,8 @@ std::vector<TensorType> infer_quantize(const InferContext& context) {
   if (!is_float(x.dtype) && x.dtype != DType::I32) {
     context.fail(fmt::format("x is {}, expected a float type or i32", dtype_name(x.dtype)));
   }
-  if (!is_quantized(to)) context.fail(fmt::format("to is {}, expected an integer type of 8 or 16 bits", dtype_name(to)));
+  if (!is_quantized(to))
+    context.fail(fmt::format("to is {}, expected an integer type of 8 or 16 bits", dtype_name(to)));
   expect_float(context, "scale", context.in(1));
   expect_parameter(context, "scale", context.in(1));
   if (context.has(2)) {
@@ -128,11 +133,13 @@ void quantize(const ReferenceContext& context) {
     const int64_t e = static_cast<int64_t>(i);
     T q = std::nearbyint(static_cast<T>(values[i]) / static_cast<T>(scale[scale_index(e)]));
     if (!zero.empty()) q += static_cast<T>(zero[zero_index(e)]);
-    if (context.attrs.has("low") && q < static_cast<T>(context.attrs.integer("low"))) q = static_cast<T>(context.attrs.integer("low"));
-    if (context.attrs.has("high") && q > static_cast<T>(context.attrs.integer("high"))) q = static_cast<T>(context.attrs.integer("high"));
+    if (context.attrs.has("low") && q < static_cast<T>(context.attrs.integer("low")))
+      q = static_cast<T>(context.attrs.integer("low"));
+    if (context.attrs.has("high") && q > static_cast<T>(context.attrs.integer("high")))
+      q = static_cast<T>(context.attrs.integer("high"));
     y[i] = q;
   }
-  unstage(y, context.outputs[0]);   // the cast saturates; NaN gives 0
+  unstage(y, context.outputs[0]);  // the cast saturates; NaN gives 0
 }
 
 void reference_quantize(const ReferenceContext& context) {
@@ -150,12 +157,15 @@ std::vector<Val> decompose_quantize(OpBuilder& builder, const DecomposeContext& 
   const Val scale = spread(builder, builder.cast(context.inputs[1], dtype), x, context.attrs);
   Val q = a.unary("round", a.div(builder.cast(context.inputs[0], dtype), scale));
   if (context.has(2)) q = a.add(q, spread(builder, builder.cast(context.inputs[2], dtype), x, context.attrs));
-  if (context.attrs.has("low")) q = builder.apply("max", {q, a.number(q, static_cast<double>(context.attrs.integer("low")))});
-  if (context.attrs.has("high")) q = builder.apply("min", {q, a.number(q, static_cast<double>(context.attrs.integer("high")))});
+  if (context.attrs.has("low"))
+    q = builder.apply("max", {q, a.number(q, static_cast<double>(context.attrs.integer("low")))});
+  if (context.attrs.has("high"))
+    q = builder.apply("min", {q, a.number(q, static_cast<double>(context.attrs.integer("high")))});
   return {builder.cast(q, context.attrs.dtype("to"))};
 }
 
-// ---- dequantize_linear -----------------------------------------------------------------------------------------------
+// ---- dequantize_linear
+// -----------------------------------------------------------------------------------------------
 
 DType dequantized_dtype(const Attrs& attrs, DType scale) { return attrs.has("to") ? attrs.dtype("to") : scale; }
 
@@ -204,7 +214,8 @@ std::vector<Val> decompose_dequantize(OpBuilder& builder, const DecomposeContext
   return {builder.cast(y, dequantized_dtype(context.attrs, scale_dtype))};
 }
 
-// ---- dynamic_quantize_linear -----------------------------------------------------------------------------------------
+// ---- dynamic_quantize_linear
+// -----------------------------------------------------------------------------------------
 
 std::vector<TensorType> infer_dynamic_quantize(const InferContext& context) {
   expect_dtype(context, "x", context.in(0), DType::F32);
@@ -226,7 +237,8 @@ void reference_dynamic_quantize(const ReferenceContext& context) {
   const float scale = (high - low) / 255.0f;
   const uint8_t zero = saturate<uint8_t>(std::nearbyint((0.0f - low) / scale));
   std::vector<double> y;
-  for (const double value : x) y.push_back(std::nearbyint(static_cast<float>(value) / scale) + static_cast<float>(zero));
+  for (const double value : x)
+    y.push_back(std::nearbyint(static_cast<float>(value) / scale) + static_cast<float>(zero));
   unstage(y, context.outputs[0]);
   context.outputs[1].set(0, scale);
   context.outputs[2].set_int(0, zero);

@@ -20,11 +20,12 @@ namespace {
 
 using Kind = AttrSpec::Kind;
 
-// ---- activations -----------------------------------------------------------------------------------------------------
+// ---- activations
+// -----------------------------------------------------------------------------------------------------
 
 struct ActivationKind {
   std::string_view name;
-  double alpha, beta;                                      // defaults
+  double alpha, beta;  // defaults
   double (*function)(double x, double alpha, double beta);
 };
 
@@ -39,7 +40,8 @@ constexpr ActivationKind kActivations[] = {
     {"relu", 0, 0, [](double x, double, double) { return x < 0 ? 0 : x; }},
     {"scaled_tanh", 1, 1, [](double x, double a, double b) { return a * std::tanh(b * x); }},
     {"sigmoid", 0, 0, sigmoid},
-    {"softplus", 0, 0, [](double x, double, double) { return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)); }},
+    {"softplus", 0, 0,
+     [](double x, double, double) { return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)); }},
     {"softsign", 0, 0, [](double x, double, double) { return x / (1 + std::abs(x)); }},
     {"tanh", 0, 0, tanh_of},
     {"thresholded_relu", 1, 0, [](double x, double a, double) { return x >= a ? x : 0; }},
@@ -47,7 +49,7 @@ constexpr ActivationKind kActivations[] = {
 
 struct Activation {
   const ActivationKind* kind = nullptr;
-  double alpha = 0, beta = 0, clip = 0;                    // clip 0: none
+  double alpha = 0, beta = 0, clip = 0;  // clip 0: none
   double operator()(double x) const {
     if (clip > 0) x = x < -clip ? -clip : x > clip ? clip : x;
     return kind->function(x, alpha, beta);
@@ -56,7 +58,8 @@ struct Activation {
 
 // The attribute `activations`, or the op's defaults for each direction. `fail` reports what is wrong.
 template <class Fail>
-std::vector<Activation> parse_activations(const Attrs& attrs, std::string_view defaults, int64_t directions, Fail&& fail) {
+std::vector<Activation> parse_activations(const Attrs& attrs, std::string_view defaults, int64_t directions,
+                                          Fail&& fail) {
   std::string text = attrs.text("activations", "");
   if (text.empty()) {
     for (int64_t d = 0; d < directions; ++d) text += fmt::format("{}{}", d == 0 ? "" : ",", defaults);
@@ -80,7 +83,8 @@ std::vector<Activation> parse_activations(const Attrs& attrs, std::string_view d
     if (!attrs.has(name)) continue;
     const std::vector<double>& values = attrs.reals(name);
     if (values.size() != result.size()) {
-      fail(fmt::format("{} has {} entries, expected one for each of the {} activations", name, values.size(), result.size()));
+      fail(fmt::format("{} has {} entries, expected one for each of the {} activations", name, values.size(),
+                       result.size()));
       return result;
     }
     for (size_t i = 0; i < values.size(); ++i) (name[0] == 'a' ? result[i].alpha : result[i].beta) = values[i];
@@ -88,11 +92,12 @@ std::vector<Activation> parse_activations(const Attrs& attrs, std::string_view d
   return result;
 }
 
-// ---- inference -------------------------------------------------------------------------------------------------------
+// ---- inference
+// -------------------------------------------------------------------------------------------------------
 
 struct CellKind {
   int64_t gates;
-  std::string_view activations;     // of one direction
+  std::string_view activations;  // of one direction
 };
 constexpr CellKind kLstm = {4, "sigmoid,tanh,tanh"}, kGru = {3, "sigmoid,tanh"}, kRnn = {1, "tanh"};
 
@@ -137,7 +142,8 @@ std::vector<TensorType> infer_recurrent(const InferContext& context, const CellK
   return types;
 }
 
-// ---- the run over a sequence -------------------------------------------------------------------------------------------
+// ---- the run over a sequence
+// -------------------------------------------------------------------------------------------
 
 // Eight partial sums in a fixed order, so that the compiler can vectorize without changing the result.
 double dot(const double* a, const double* b, int64_t n) {
@@ -161,7 +167,7 @@ void multiply_rows(const double* matrix, const double* vector, int64_t rows, int
 // The weights of one direction and the state of one sequence.
 struct Cell {
   int64_t hidden = 0;
-  const double *r = nullptr, *w_bias = nullptr, *r_bias = nullptr, *peephole = nullptr;   // null: absent
+  const double *r = nullptr, *w_bias = nullptr, *r_bias = nullptr, *peephole = nullptr;  // null: absent
   std::span<const Activation> activations;
   bool input_forget = false, linear_before_reset = false;
   std::vector<double> h, c, scratch, reset;
@@ -188,7 +194,8 @@ void step_gru(Cell& cell, double* gates) {
   double* candidate = sums + 2 * n;
   if (cell.linear_before_reset) {
     multiply_rows(candidate_r, cell.h.data(), n, n, nullptr, candidate);
-    for (int64_t j = 0; j < n; ++j) candidate[j] = gates[2 * n + j] + r[j] * (candidate[j] + cell.recurrent_bias(2 * n + j));
+    for (int64_t j = 0; j < n; ++j)
+      candidate[j] = gates[2 * n + j] + r[j] * (candidate[j] + cell.recurrent_bias(2 * n + j));
   } else {
     for (int64_t j = 0; j < n; ++j) cell.reset[static_cast<size_t>(j)] = r[j] * cell.h[static_cast<size_t>(j)];
     multiply_rows(candidate_r, cell.reset.data(), n, n, gates + 2 * n, candidate);
@@ -207,7 +214,9 @@ void step_lstm(Cell& cell, double* gates) {
   double* sums = cell.scratch.data();
   multiply_rows(cell.r, cell.h.data(), 4 * n, n, gates, sums);
   for (int64_t j = 0; j < 4 * n; ++j) sums[j] += cell.recurrent_bias(j);
-  const auto peephole = [&](int64_t gate, int64_t j) { return cell.peephole == nullptr ? 0 : cell.peephole[gate * n + j]; };
+  const auto peephole = [&](int64_t gate, int64_t j) {
+    return cell.peephole == nullptr ? 0 : cell.peephole[gate * n + j];
+  };
   for (int64_t j = 0; j < n; ++j) {
     double& c = cell.c[static_cast<size_t>(j)];
     const double input = f(sums[j] + peephole(0, j) * c);
@@ -227,14 +236,17 @@ void reference_recurrent(const ReferenceContext& context, const CellKind& kind, 
   const std::string direction = attrs.text("direction");
   const Tensor& x_tensor = context.inputs[0];
   const int64_t directions = direction == "bidirectional" ? 2 : 1;
-  const int64_t steps = x_tensor.dim(batch_first ? 1 : 0), batch = x_tensor.dim(batch_first ? 0 : 1), in = x_tensor.dim(2);
+  const int64_t steps = x_tensor.dim(batch_first ? 1 : 0), batch = x_tensor.dim(batch_first ? 0 : 1),
+                in = x_tensor.dim(2);
   const int64_t hidden = context.inputs[2].dim(2), rows = kind.gates * hidden;
-  const std::vector<double> x = stage<double>(x_tensor), w = stage<double>(context.inputs[1]), r = stage<double>(context.inputs[2]);
-  const std::vector<double> b = stage_optional(context, 3), h0 = stage_optional(context, 5), c0 = stage_optional(context, 6),
-                            p = stage_optional(context, 7);
+  const std::vector<double> x = stage<double>(x_tensor), w = stage<double>(context.inputs[1]),
+                            r = stage<double>(context.inputs[2]);
+  const std::vector<double> b = stage_optional(context, 3), h0 = stage_optional(context, 5),
+                            c0 = stage_optional(context, 6), p = stage_optional(context, 7);
   const std::vector<int64_t> lengths = context.has(4) ? stage<int64_t>(context.inputs[4]) : std::vector<int64_t>();
   for (const int64_t length : lengths) {
-    FL_REQUIRE(length >= 0 && length <= steps, "{}: a sequence has length {}, expected 0 to {}", context.record->name, length, steps);
+    FL_REQUIRE(length >= 0 && length <= steps, "{}: a sequence has length {}, expected 0 to {}", context.record->name,
+               length, steps);
   }
   const std::vector<Activation> activations = parse_activations(
       attrs, kind.activations, directions, [](const std::string& words) { FL_CHECK(false, "{}", words); });
@@ -250,8 +262,8 @@ void reference_recurrent(const ReferenceContext& context, const CellKind& kind, 
               .w_bias = b.empty() ? nullptr : b.data() + d * 2 * rows,
               .r_bias = b.empty() ? nullptr : b.data() + d * 2 * rows + rows,
               .peephole = p.empty() ? nullptr : p.data() + d * 3 * hidden,
-              .activations = std::span<const Activation>(activations).subspan(static_cast<size_t>(d * per_direction),
-                                                                              static_cast<size_t>(per_direction)),
+              .activations = std::span<const Activation>(activations)
+                                 .subspan(static_cast<size_t>(d * per_direction), static_cast<size_t>(per_direction)),
               .input_forget = attrs.integer("input_forget", 0) != 0,
               .linear_before_reset = attrs.integer("linear_before_reset", 0) != 0};
     cell.scratch.resize(static_cast<size_t>(rows));
@@ -282,8 +294,8 @@ void reference_recurrent(const ReferenceContext& context, const CellKind& kind, 
   if (context.outputs.size() > 2) unstage(y_c, context.outputs[2]);
 }
 
-void add_recurrent_op(OpTable& table, std::string name, std::string summary, const CellKind& kind, void (*step)(Cell&, double*),
-                      int max_inputs, int max_outputs, std::vector<AttrSpec> more) {
+void add_recurrent_op(OpTable& table, std::string name, std::string summary, const CellKind& kind,
+                      void (*step)(Cell&, double*), int max_inputs, int max_outputs, std::vector<AttrSpec> more) {
   std::vector<AttrSpec> attrs = {required_attr("direction", Kind::Text), optional_attr("activations", Kind::Text),
                                  optional_attr("alpha", Kind::Reals),    optional_attr("beta", Kind::Reals),
                                  optional_attr("clip", Kind::Real),      optional_attr("layout", Kind::Integer)};
@@ -297,10 +309,11 @@ void add_recurrent_op(OpTable& table, std::string name, std::string summary, con
              .attrs = std::move(attrs),
              .infer = [kind](const InferContext& context) { return infer_recurrent(context, kind); },
              .reference = [kind, step](const ReferenceContext& context) { reference_recurrent(context, kind, step); },
-             .flops = [kind](const InferContext& context, std::span<const TensorType>) {
-               const TensorType &x = context.in(0), &w = context.in(1), &r = context.in(2);
-               return x.shape[0] * x.shape[1] * (count_of(w.shape) + count_of(r.shape)) * 2;
-             }});
+             .flops =
+                 [kind](const InferContext& context, std::span<const TensorType>) {
+                   const TensorType &x = context.in(0), &w = context.in(1), &r = context.in(2);
+                   return x.shape[0] * x.shape[1] * (count_of(w.shape) + count_of(r.shape)) * 2;
+                 }});
 }
 
 }  // namespace

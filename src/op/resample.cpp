@@ -29,7 +29,8 @@ void cubic_weights(double t, double a, double* weights) {
   weights[3] = far(2 - t);
 }
 
-// ---- resize ----------------------------------------------------------------------------------------------------------
+// ---- resize
+// ----------------------------------------------------------------------------------------------------------
 //
 // Every dimension is resampled by itself: output o is a weighted sum of a few neighbouring inputs. Dimensions that keep
 // their size at scale 1 are left alone.
@@ -42,8 +43,9 @@ std::vector<TensorType> infer_resize(const InferContext& context) {
   expect_entries(context, "sizes", attrs.shape("sizes").size(), x.rank());
   if (attrs.has("scales")) expect_entries(context, "scales", attrs.reals("scales").size(), x.rank());
   expect_text(context, "mode", mode, {"nearest", "linear", "cubic"});
-  expect_text(context, "coordinate", coordinate, {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners",
-                                                  "asymmetric", "tf_crop_and_resize"});
+  expect_text(context, "coordinate", coordinate,
+              {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
+               "tf_crop_and_resize"});
   expect_text(context, "nearest", attrs.text("nearest", "round_prefer_floor"),
               {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"});
   if (attrs.integer("antialias", 0) != 0 && mode == "nearest") context.fail("mode \"nearest\" has no antialias");
@@ -67,7 +69,7 @@ struct AxisFilter {
   int64_t in = 0, out = 0, taps = 1;
   std::vector<int64_t> indices;
   std::vector<double> weights;
-  std::vector<char> outside;     // outputs that take the extrapolation value
+  std::vector<char> outside;  // outputs that take the extrapolation value
 };
 
 struct ResizeAxis {
@@ -116,11 +118,13 @@ AxisFilter make_filter(const Attrs& attrs, const ResizeAxis& axis) {
     return x < 1 ? weights[1] : weights[0];
   };
   AxisFilter filter{.in = axis.in, .out = axis.out};
-  if (mode != "nearest") filter.taps = antialias ? 2 * static_cast<int64_t>(std::ceil(radius)) + 1 : mode == "linear" ? 2 : 4;
+  if (mode != "nearest")
+    filter.taps = antialias ? 2 * static_cast<int64_t>(std::ceil(radius)) + 1 : mode == "linear" ? 2 : 4;
   std::vector<double> weights(static_cast<size_t>(filter.taps));
   for (int64_t o = 0; o < axis.out; ++o) {
     const double x = source_coordinate(coordinate, axis, o);
-    filter.outside.push_back(coordinate == "tf_crop_and_resize" && (x < 0 || x > static_cast<double>(axis.in - 1)) ? 1 : 0);
+    filter.outside.push_back(coordinate == "tf_crop_and_resize" && (x < 0 || x > static_cast<double>(axis.in - 1)) ? 1
+                                                                                                                   : 0);
     int64_t first;
     if (mode == "nearest") {
       first = nearest_pixel(rounding, x);
@@ -128,7 +132,8 @@ AxisFilter make_filter(const Attrs& attrs, const ResizeAxis& axis) {
     } else {
       const int64_t below = static_cast<int64_t>(std::floor(x));
       first = below - (filter.taps - 1) / 2;
-      for (int64_t j = 0; j < filter.taps; ++j) weights[static_cast<size_t>(j)] = kernel(x - static_cast<double>(first + j));
+      for (int64_t j = 0; j < filter.taps; ++j)
+        weights[static_cast<size_t>(j)] = kernel(x - static_cast<double>(first + j));
     }
     double sum = 0;
     for (int64_t j = 0; j < filter.taps; ++j) {
@@ -137,7 +142,7 @@ AxisFilter make_filter(const Attrs& attrs, const ResizeAxis& axis) {
     }
     const bool normalize = (exclude || antialias) && sum != 0;
     for (int64_t j = 0; j < filter.taps; ++j) {
-      filter.indices.push_back(std::clamp<int64_t>(first + j, 0, axis.in - 1));   // the edge pixel repeats
+      filter.indices.push_back(std::clamp<int64_t>(first + j, 0, axis.in - 1));  // the edge pixel repeats
       filter.weights.push_back(normalize ? weights[static_cast<size_t>(j)] / sum : weights[static_cast<size_t>(j)]);
     }
   }
@@ -167,7 +172,8 @@ std::vector<double> resample_axis(const std::vector<double>& x, const AxisFilter
 }
 
 // Nearest neighbours only move elements, so that every type keeps its exact values.
-Tensor pick_axis(const Tensor& x, const AxisFilter& filter, int64_t outer, int64_t inner, Dims dims, double extrapolation) {
+Tensor pick_axis(const Tensor& x, const AxisFilter& filter, int64_t outer, int64_t inner, Dims dims,
+                 double extrapolation) {
   Tensor y(x.dtype(), std::move(dims));
   for (int64_t o = 0; o < outer; ++o) {
     for (int64_t p = 0; p < filter.out; ++p) {
@@ -175,7 +181,8 @@ Tensor pick_axis(const Tensor& x, const AxisFilter& filter, int64_t outer, int64
       if (filter.outside[static_cast<size_t>(p)] != 0) {
         for (int64_t i = 0; i < inner; ++i) y.set(to + i, extrapolation);
       } else {
-        copy_elements(x.data(), (o * filter.in + filter.indices[static_cast<size_t>(p)]) * inner, y.data(), to, inner, x.dtype());
+        copy_elements(x.data(), (o * filter.in + filter.indices[static_cast<size_t>(p)]) * inner, y.data(), to, inner,
+                      x.dtype());
       }
     }
   }
@@ -203,7 +210,8 @@ void reference_resize(const ReferenceContext& context) {
       axis.roi_high = context.inputs[1].at(static_cast<int64_t>(d + rank));
     }
     if (axis.in == axis.out && axis.scale == 1 && axis.roi_low == 0 && axis.roi_high == 1) continue;
-    FL_REQUIRE(axis.in > 0 || axis.out == 0, "{}: dimension {} of size 0 cannot become {}", context.record->name, d, axis.out);
+    FL_REQUIRE(axis.in > 0 || axis.out == 0, "{}: dimension {} of size 0 cannot become {}", context.record->name, d,
+               axis.out);
     const AxisFilter filter = make_filter(attrs, axis);
     const int64_t outer = count_between(dims, 0, static_cast<int64_t>(d));
     const int64_t inner = count_between(dims, static_cast<int64_t>(d) + 1, static_cast<int64_t>(rank));
@@ -221,7 +229,8 @@ void reference_resize(const ReferenceContext& context) {
   }
 }
 
-// ---- grid_sample -----------------------------------------------------------------------------------------------------
+// ---- grid_sample
+// -----------------------------------------------------------------------------------------------------
 
 std::vector<TensorType> infer_grid_sample(const InferContext& context) {
   const TensorType &x = context.in(0), &grid = context.in(1);
@@ -253,7 +262,7 @@ struct GridSampler {
 
   struct Taps {
     int64_t count = 1;
-    int64_t indices[4] = {};     // -1: outside, reads 0
+    int64_t indices[4] = {};  // -1: outside, reads 0
     double weights[4] = {};
   };
 
@@ -323,7 +332,8 @@ void multiply_taps(std::span<const GridSampler::Taps> axes, const Dims& spatial,
 void reference_grid_sample(const ReferenceContext& context) {
   const Tensor &x_tensor = context.inputs[0], &grid_tensor = context.inputs[1];
   Tensor& y_tensor = context.outputs[0];
-  const GridSampler sampler{context.attrs.text("mode"), context.attrs.text("padding"), context.attrs.integer("align_corners") != 0};
+  const GridSampler sampler{context.attrs.text("mode"), context.attrs.text("padding"),
+                            context.attrs.integer("align_corners") != 0};
   const Dims spatial(x_tensor.dims().begin() + 2, x_tensor.dims().end());
   const int64_t batch = x_tensor.dim(0), channels = x_tensor.dim(1);
   const int64_t in_plane = element_count(spatial), out_plane = count_between(y_tensor.dims(), 2, y_tensor.rank());
@@ -352,7 +362,8 @@ void reference_grid_sample(const ReferenceContext& context) {
   unstage(y, y_tensor);
 }
 
-// ---- roi_align, max_roi_pool -----------------------------------------------------------------------------------------
+// ---- roi_align, max_roi_pool
+// -----------------------------------------------------------------------------------------
 
 Shape checked_roi_sizes(const InferContext& context) {
   const Shape sizes = context.attrs.shape("sizes");
@@ -424,7 +435,7 @@ void reference_roi_align(const ReferenceContext& context) {
     const int64_t image = checked_batch(context, static_cast<double>(batches[r]), x_tensor.dim(0));
     double start[2], bin[2];
     int64_t grid[2];
-    for (size_t d = 0; d < 2; ++d) {   // 0: rows, 1: columns; a region is (x1, y1, x2, y2)
+    for (size_t d = 0; d < 2; ++d) {  // 0: rows, 1: columns; a region is (x1, y1, x2, y2)
       start[d] = rois[r * 4 + 1 - d] * spatial_scale - shift;
       double extent = rois[r * 4 + 3 - d] * spatial_scale - shift - start[d];
       if (!half_pixel) extent = std::max(extent, 1.0);
@@ -438,7 +449,8 @@ void reference_roi_align(const ReferenceContext& context) {
         const double row = static_cast<double>(s / grid[1]) + 0.5, column = static_cast<double>(s % grid[1]) + 0.5;
         samples.push_back(bilinear_corners(
             start[0] + (static_cast<double>(p / out[1]) + row / static_cast<double>(grid[0])) * bin[0],
-            start[1] + (static_cast<double>(p % out[1]) + column / static_cast<double>(grid[1])) * bin[1], height, width));
+            start[1] + (static_cast<double>(p % out[1]) + column / static_cast<double>(grid[1])) * bin[1], height,
+            width));
       }
       for (int64_t c = 0; c < channels; ++c) {
         const double* pixels = x.data() + (image * channels + c) * plane;
@@ -446,7 +458,8 @@ void reference_roi_align(const ReferenceContext& context) {
         for (const Corners& sample : samples) {
           for (int i = 0; i < 4; ++i) {
             const double part = sample.weights[i] * pixels[sample.offsets[i]];
-            value = average ? value + part : float_max(value, part);   // max: of the weighted corners, as ONNX defines it
+            value =
+                average ? value + part : float_max(value, part);  // max: of the weighted corners, as ONNX defines it
           }
         }
         if (average) value /= static_cast<double>(std::max<int64_t>(count, 1));
@@ -478,7 +491,7 @@ void reference_max_roi_pool(const ReferenceContext& context) {
   const std::vector<double> x = stage<double>(x_tensor), rois = stage<double>(context.inputs[1]);
   std::vector<double> y(static_cast<size_t>(result.count()), 0.0);
   for (int64_t r = 0; r < regions; ++r) {
-    const double* roi = rois.data() + r * 5;   // (batch, x1, y1, x2, y2)
+    const double* roi = rois.data() + r * 5;  // (batch, x1, y1, x2, y2)
     const int64_t image = checked_batch(context, roi[0], x_tensor.dim(0));
     std::vector<int64_t> from[2], to[2];
     for (size_t d = 0; d < 2; ++d) {
@@ -501,7 +514,8 @@ void reference_max_roi_pool(const ReferenceContext& context) {
           for (int64_t h = from[0][i]; h < to[0][i]; ++h) {
             for (int64_t w = from[1][j]; w < to[1][j]; ++w) best = float_max(best, plane[h * size[1] + w]);
           }
-          y[static_cast<size_t>(((r * channels + c) * out[0] + static_cast<int64_t>(i)) * out[1] + static_cast<int64_t>(j))] = best;
+          y[static_cast<size_t>(((r * channels + c) * out[0] + static_cast<int64_t>(i)) * out[1] +
+                                static_cast<int64_t>(j))] = best;
         }
       }
     }
@@ -509,7 +523,8 @@ void reference_max_roi_pool(const ReferenceContext& context) {
   unstage(y, result);
 }
 
-// ---- deform_conv -----------------------------------------------------------------------------------------------------
+// ---- deform_conv
+// -----------------------------------------------------------------------------------------------------
 
 std::vector<AttrSpec> window_attrs(std::vector<AttrSpec> more) {
   more.insert(more.begin(), {required_attr("strides", Kind::Integers), required_attr("dilations", Kind::Integers),
@@ -536,7 +551,8 @@ std::vector<TensorType> infer_deform_conv(const InferContext& context) {
   }
   for (const char* name : {"pads_low", "pads_high"}) expect_entries(context, name, attrs.shape(name).size(), 2);
   const int64_t groups = attrs.integer("groups"), offset_groups = attrs.integer("offset_groups");
-  if (groups < 1 || offset_groups < 1) context.fail(fmt::format("groups {} and offset_groups {}, expected 1 or more", groups, offset_groups));
+  if (groups < 1 || offset_groups < 1)
+    context.fail(fmt::format("groups {} and offset_groups {}, expected 1 or more", groups, offset_groups));
   expect_size(context, "the number of channels of x", x.shape[1], w.shape[1] * groups);
   const sym::Expr taps = w.shape[2] * w.shape[3] * offset_groups;
   expect_size(context, "dimension 1 of offset", offset.shape[1], taps * 2);
@@ -561,19 +577,23 @@ void reference_deform_conv(const ReferenceContext& context) {
   const int64_t groups = attrs.integer("groups"), offset_groups = attrs.integer("offset_groups");
   const int64_t height = x_tensor.dim(2), width = x_tensor.dim(3), in_plane = height * width;
   const int64_t channels = x_tensor.dim(1), in_channels = channels / groups, out_channels = y_tensor.dim(1) / groups;
-  const int64_t kernel = w_tensor.dim(2) * w_tensor.dim(3), out_width = y_tensor.dim(3), out_plane = y_tensor.dim(2) * out_width;
-  const std::vector<double> x = stage<double>(x_tensor), w = stage<double>(w_tensor), offset = stage<double>(context.inputs[2]);
+  const int64_t kernel = w_tensor.dim(2) * w_tensor.dim(3), out_width = y_tensor.dim(3),
+                out_plane = y_tensor.dim(2) * out_width;
+  const std::vector<double> x = stage<double>(x_tensor), w = stage<double>(w_tensor),
+                            offset = stage<double>(context.inputs[2]);
   const std::vector<double> bias = context.has(3) ? stage<double>(context.inputs[3]) : std::vector<double>();
   const std::vector<double> mask = context.has(4) ? stage<double>(context.inputs[4]) : std::vector<double>();
   std::vector<double> y(static_cast<size_t>(y_tensor.count()));
   const auto sample = [&](const double* plane, double row, double column) {
-    if (!(row > -1 && row < static_cast<double>(height) && column > -1 && column < static_cast<double>(width))) return 0.0;
+    if (!(row > -1 && row < static_cast<double>(height) && column > -1 && column < static_cast<double>(width)))
+      return 0.0;
     const int64_t h = static_cast<int64_t>(std::floor(row)), v = static_cast<int64_t>(std::floor(column));
     const double dh = row - static_cast<double>(h), dv = column - static_cast<double>(v);
     const auto at = [&](int64_t i, int64_t j) {
       return i < 0 || i >= height || j < 0 || j >= width ? 0.0 : plane[i * width + j];
     };
-    return (1 - dh) * ((1 - dv) * at(h, v) + dv * at(h, v + 1)) + dh * ((1 - dv) * at(h + 1, v) + dv * at(h + 1, v + 1));
+    return (1 - dh) * ((1 - dv) * at(h, v) + dv * at(h, v + 1)) +
+           dh * ((1 - dv) * at(h + 1, v) + dv * at(h + 1, v + 1));
   };
   for (int64_t n = 0; n < x_tensor.dim(0); ++n) {
     for (int64_t g = 0; g < groups; ++g) {
@@ -585,8 +605,10 @@ void reference_deform_conv(const ReferenceContext& context) {
             const int64_t tap = (n * offset_groups + group) * kernel + k;
             for (int64_t j = 0; j < columns; ++j) {
               const int64_t p = first + j;
-              const double row = static_cast<double>(p / out_width * strides[0] - low[0] + k / w_tensor.dim(3) * dilations[0]);
-              const double column = static_cast<double>(p % out_width * strides[1] - low[1] + k % w_tensor.dim(3) * dilations[1]);
+              const double row =
+                  static_cast<double>(p / out_width * strides[0] - low[0] + k / w_tensor.dim(3) * dilations[0]);
+              const double column =
+                  static_cast<double>(p % out_width * strides[1] - low[1] + k % w_tensor.dim(3) * dilations[1]);
               double value = sample(plane, row + offset[static_cast<size_t>(2 * tap * out_plane + p)],
                                     column + offset[static_cast<size_t>((2 * tap + 1) * out_plane + p)]);
               if (!mask.empty()) value *= mask[static_cast<size_t>(tap * out_plane + p)];
@@ -595,7 +617,8 @@ void reference_deform_conv(const ReferenceContext& context) {
           }
         }
       };
-      multiply<double>(out_channels, out_plane, in_channels * kernel, w.data() + g * out_channels * in_channels * kernel, fill,
+      multiply<double>(out_channels, out_plane, in_channels * kernel,
+                       w.data() + g * out_channels * in_channels * kernel, fill,
                        bias.empty() ? nullptr : bias.data() + g * out_channels,
                        y.data() + (n * groups + g) * out_channels * out_plane);
     }
@@ -603,7 +626,8 @@ void reference_deform_conv(const ReferenceContext& context) {
   unstage(y, y_tensor);
 }
 
-// ---- col2im ----------------------------------------------------------------------------------------------------------
+// ---- col2im
+// ----------------------------------------------------------------------------------------------------------
 
 std::vector<TensorType> infer_col2im(const InferContext& context) {
   const TensorType& x = context.in(0);
@@ -622,8 +646,8 @@ std::vector<TensorType> infer_col2im(const InferContext& context) {
   sym::Expr positions = 1;
   for (const char* name : {"pads_low", "pads_high"}) expect_entries(context, name, attrs.shape(name).size(), spatial);
   for (size_t d = 0; d < image.size(); ++d) {
-    positions = positions * window_output_size(image[d], attrs.shape("pads_low")[d], attrs.shape("pads_high")[d], kernel[d],
-                                               attrs.integers("strides")[d], attrs.integers("dilations")[d]);
+    positions = positions * window_output_size(image[d], attrs.shape("pads_low")[d], attrs.shape("pads_high")[d],
+                                               kernel[d], attrs.integers("strides")[d], attrs.integers("dilations")[d]);
   }
   expect_size(context, "the number of positions in x", x.shape[2], positions);
   TensorType y{x.dtype, {x.shape[0], sym::floor_div(x.shape[1], sym::product(kernel))}};
@@ -664,14 +688,16 @@ void col2im(const ReferenceContext& context) {
   unstage(y, y_tensor);
 }
 
-// ---- max_unpool ------------------------------------------------------------------------------------------------------
+// ---- max_unpool
+// ------------------------------------------------------------------------------------------------------
 
 std::vector<TensorType> infer_max_unpool(const InferContext& context) {
   const TensorType &x = context.in(0), &index = context.in(1);
   if (x.rank() < 2) context.fail(fmt::format("x is {}, expected [n, channels, spatial...]", to_string(x)));
   expect_dtype(context, "index", index, DType::I64);
   expect_rank(context, "index", index, x.rank());
-  for (size_t d = 0; d < x.shape.size(); ++d) expect_size(context, fmt::format("dimension {} of index", d), index.shape[d], x.shape[d]);
+  for (size_t d = 0; d < x.shape.size(); ++d)
+    expect_size(context, fmt::format("dimension {} of index", d), index.shape[d], x.shape[d]);
   const Shape sizes = context.attrs.shape("sizes");
   expect_entries(context, "sizes", sizes.size(), x.rank() - 2);
   TensorType y{x.dtype, {x.shape[0], x.shape[1]}};
@@ -685,9 +711,10 @@ void reference_max_unpool(const ReferenceContext& context) {
   Tensor& y = context.outputs[0];
   const int64_t count = y.count();
   for (size_t i = 0; i < index.size(); ++i) {
-    FL_REQUIRE(index[i] >= -count && index[i] < count, "{}: index {} is outside a result of {} elements", context.record->name,
-               index[i], count);
-    copy_elements(x.data(), static_cast<int64_t>(i), y.data(), index[i] < 0 ? index[i] + count : index[i], 1, x.dtype());
+    FL_REQUIRE(index[i] >= -count && index[i] < count, "{}: index {} is outside a result of {} elements",
+               context.record->name, index[i], count);
+    copy_elements(x.data(), static_cast<int64_t>(i), y.data(), index[i] < 0 ? index[i] + count : index[i], 1,
+                  x.dtype());
   }
 }
 
@@ -698,9 +725,9 @@ std::vector<Val> decompose_max_unpool(OpBuilder& builder, const DecomposeContext
   const sym::Expr count = count_of(builder.type(x).shape);
   const Val zero = builder.reshape(builder.scalar(builder.type(x).dtype, 0), {1});
   const Val zeros = builder.apply("expand", {zero}, {{"shape", Shape{count_of(shape)}}});
-  const Val scattered = builder.apply(
-      "scatter_elements", {zeros, builder.reshape(context.inputs[1], {count}), builder.reshape(x, {count})},
-      {{"axis", int64_t{0}}, {"reduction", std::string("none")}});
+  const Val scattered = builder.apply("scatter_elements",
+                                      {zeros, builder.reshape(context.inputs[1], {count}), builder.reshape(x, {count})},
+                                      {{"axis", int64_t{0}}, {"reduction", std::string("none")}});
   return {builder.reshape(scattered, shape)};
 }
 
@@ -711,10 +738,11 @@ void add_resample_ops(OpTable& table) {
              .family = Family::Extern,
              .summary = "resamples every dimension to a new size: ONNX's Resize for all dimensions",
              .max_inputs = 3,
-             .attrs = {required_attr("sizes", Kind::Sizes), optional_attr("scales", Kind::Reals), optional_attr("mode", Kind::Text),
-                       optional_attr("coordinate", Kind::Text), optional_attr("nearest", Kind::Text),
-                       optional_attr("cubic_a", Kind::Real), optional_attr("extrapolation", Kind::Real),
-                       optional_attr("exclude_outside", Kind::Integer), optional_attr("antialias", Kind::Integer)},
+             .attrs = {required_attr("sizes", Kind::Sizes), optional_attr("scales", Kind::Reals),
+                       optional_attr("mode", Kind::Text), optional_attr("coordinate", Kind::Text),
+                       optional_attr("nearest", Kind::Text), optional_attr("cubic_a", Kind::Real),
+                       optional_attr("extrapolation", Kind::Real), optional_attr("exclude_outside", Kind::Integer),
+                       optional_attr("antialias", Kind::Integer)},
              .infer = infer_resize,
              .reference = reference_resize});
   table.add({.name = "grid_sample",
@@ -726,16 +754,17 @@ void add_resample_ops(OpTable& table) {
                        required_attr("align_corners", Kind::Integer)},
              .infer = infer_grid_sample,
              .reference = reference_grid_sample});
-  table.add({.name = "roi_align",
-             .family = Family::Extern,
-             .summary = "regions of an image resampled to one size, averaging (or taking the maximum of) sampled points",
-             .min_inputs = 3,
-             .max_inputs = 3,
-             .attrs = {required_attr("sizes", Kind::Sizes), required_attr("mode", Kind::Text),
-                       required_attr("sampling_ratio", Kind::Integer), required_attr("spatial_scale", Kind::Real),
-                       required_attr("half_pixel", Kind::Integer)},
-             .infer = infer_roi_align,
-             .reference = reference_roi_align});
+  table.add(
+      {.name = "roi_align",
+       .family = Family::Extern,
+       .summary = "regions of an image resampled to one size, averaging (or taking the maximum of) sampled points",
+       .min_inputs = 3,
+       .max_inputs = 3,
+       .attrs = {required_attr("sizes", Kind::Sizes), required_attr("mode", Kind::Text),
+                 required_attr("sampling_ratio", Kind::Integer), required_attr("spatial_scale", Kind::Real),
+                 required_attr("half_pixel", Kind::Integer)},
+       .infer = infer_roi_align,
+       .reference = reference_roi_align});
   table.add({.name = "max_roi_pool",
              .family = Family::Extern,
              .summary = "the maximum of each bin of regions (batch, x1, y1, x2, y2)",
@@ -744,14 +773,15 @@ void add_resample_ops(OpTable& table) {
              .attrs = {required_attr("sizes", Kind::Sizes), required_attr("spatial_scale", Kind::Real)},
              .infer = infer_max_roi_pool,
              .reference = reference_max_roi_pool});
-  table.add({.name = "deform_conv",
-             .family = Family::Extern,
-             .summary = "convolution whose taps are moved by offsets and weighed by a mask",
-             .min_inputs = 3,
-             .max_inputs = 5,
-             .attrs = window_attrs({required_attr("groups", Kind::Integer), required_attr("offset_groups", Kind::Integer)}),
-             .infer = infer_deform_conv,
-             .reference = reference_deform_conv});
+  table.add(
+      {.name = "deform_conv",
+       .family = Family::Extern,
+       .summary = "convolution whose taps are moved by offsets and weighed by a mask",
+       .min_inputs = 3,
+       .max_inputs = 5,
+       .attrs = window_attrs({required_attr("groups", Kind::Integer), required_attr("offset_groups", Kind::Integer)}),
+       .infer = infer_deform_conv,
+       .reference = reference_deform_conv});
   table.add({.name = "col2im",
              .family = Family::Extern,
              .summary = "puts windows [n, c * kernel, positions] together to images, adding where they overlap",

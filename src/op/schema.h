@@ -29,16 +29,14 @@ inline void expect_size(const InferContext& context, std::string_view what, cons
     context.fail(fmt::format("{} is {}, expected {}", what, sym::to_string(got), sym::to_string(expected)));
 }
 inline void expect_rank(const InferContext& context, std::string_view what, const TensorType& type, int64_t rank) {
-  if (type.rank() != rank)
-    context.fail(fmt::format("{} is {}, expected rank {}", what, to_string(type), rank));
+  if (type.rank() != rank) context.fail(fmt::format("{} is {}, expected rank {}", what, to_string(type), rank));
 }
 inline void expect_dtype(const InferContext& context, std::string_view what, const TensorType& type, DType dtype) {
   if (type.dtype != dtype)
     context.fail(fmt::format("{} is {}, expected {}", what, dtype_name(type.dtype), dtype_name(dtype)));
 }
 inline void expect_float(const InferContext& context, std::string_view what, const TensorType& type) {
-  if (!is_float(type.dtype))
-    context.fail(fmt::format("{} is {}, expected a float type", what, dtype_name(type.dtype)));
+  if (!is_float(type.dtype)) context.fail(fmt::format("{} is {}, expected a float type", what, dtype_name(type.dtype)));
 }
 inline void expect_index(const InferContext& context, std::string_view what, const TensorType& type) {
   if (type.dtype != DType::I32 && type.dtype != DType::I64)

@@ -51,14 +51,16 @@ sym::Expr defined_symbol(const InferContext& context) {
   return defines[0];
 }
 
-// ---- top_k, sort -----------------------------------------------------------------------------------------------------
+// ---- top_k, sort
+// -----------------------------------------------------------------------------------------------------
 
 std::vector<TensorType> infer_top_k(const InferContext& context) {
   const TensorType& x = context.in(0);
   expect_ordered(context, x);
   const int64_t axis = axis_in_rank(context, context.attrs.integer("axis"), x.rank());
   expect_entries(context, "k", context.attrs.shape("k").size(), 1);
-  const sym::Expr k = context.attrs.shape("k")[0], n = x.rank() == 0 ? sym::Expr(1) : x.shape[static_cast<size_t>(axis)];
+  const sym::Expr k = context.attrs.shape("k")[0],
+                  n = x.rank() == 0 ? sym::Expr(1) : x.shape[static_cast<size_t>(axis)];
   if (k.is_const() && (*k.as_const() < 0 || (n.is_const() && *k.as_const() > *n.as_const()))) {
     context.fail(fmt::format("k is {}, expected 0 to {}", sym::to_string(k), sym::to_string(n)));
   }
@@ -117,7 +119,8 @@ void select_first(const ReferenceContext& context, int64_t k, bool descending) {
   });
 }
 
-// ---- non_zero, compress ----------------------------------------------------------------------------------------------
+// ---- non_zero, compress
+// ----------------------------------------------------------------------------------------------
 
 std::vector<TensorType> infer_non_zero(const InferContext& context) {
   return {{DType::I64, {context.in(0).rank(), defined_symbol(context)}}};
@@ -163,7 +166,8 @@ void reference_compress(const ReferenceContext& context) {
   const bool flat = !context.attrs.has("axis");
   if (flat) x = x.reshaped({x.count()});
   const int64_t axis = flat ? 0 : wrap_axis(context.attrs.integer("axis"), x.rank());
-  const int64_t outer = count_between(x.dims(), 0, axis), n = x.dim(axis), inner = count_between(x.dims(), axis + 1, x.rank());
+  const int64_t outer = count_between(x.dims(), 0, axis), n = x.dim(axis),
+                inner = count_between(x.dims(), axis + 1, x.rank());
   const std::vector<int64_t> condition = stage<int64_t>(context.inputs[1]);
   std::vector<int64_t> chosen;
   for (size_t i = 0; i < condition.size(); ++i) {
@@ -184,7 +188,8 @@ void reference_compress(const ReferenceContext& context) {
   context.outputs[0] = std::move(y);
 }
 
-// ---- unique ----------------------------------------------------------------------------------------------------------
+// ---- unique
+// ----------------------------------------------------------------------------------------------------------
 
 std::vector<TensorType> infer_unique(const InferContext& context) {
   const TensorType& x = context.in(0);
@@ -210,7 +215,8 @@ void reference_unique(const ReferenceContext& context) {
   Tensor x = context.inputs[0].to_contiguous();
   if (!context.attrs.has("axis")) x = x.reshaped({x.count()});
   const int64_t axis = wrap_axis(context.attrs.integer("axis", 0), x.rank());
-  const int64_t outer = count_between(x.dims(), 0, axis), n = x.dim(axis), inner = count_between(x.dims(), axis + 1, x.rank());
+  const int64_t outer = count_between(x.dims(), 0, axis), n = x.dim(axis),
+                inner = count_between(x.dims(), axis + 1, x.rank());
   const int64_t width = outer * inner;
   std::vector<int64_t> order(static_cast<size_t>(n)), group_of(static_cast<size_t>(n));
   std::iota(order.begin(), order.end(), int64_t{0});
@@ -230,8 +236,8 @@ void reference_unique(const ReferenceContext& context) {
       }
     }
     const auto less = [&](int64_t a, int64_t b) {
-      return std::lexicographical_compare(keys.begin() + a * width, keys.begin() + (a + 1) * width, keys.begin() + b * width,
-                                          keys.begin() + (b + 1) * width, before<Key>);
+      return std::lexicographical_compare(keys.begin() + a * width, keys.begin() + (a + 1) * width,
+                                          keys.begin() + b * width, keys.begin() + (b + 1) * width, before<Key>);
     };
     std::stable_sort(order.begin(), order.end(), less);
     for (size_t i = 0; i < order.size(); ++i) {
@@ -275,7 +281,8 @@ void reference_unique(const ReferenceContext& context) {
   }
 }
 
-// ---- nms -------------------------------------------------------------------------------------------------------------
+// ---- nms
+// -------------------------------------------------------------------------------------------------------------
 
 std::vector<TensorType> infer_nms(const InferContext& context) {
   const TensorType &boxes = context.in(0), &scores = context.in(1);
@@ -347,7 +354,8 @@ void reference_nms(const ReferenceContext& context) {
       for (const int64_t i : candidates) {
         if (static_cast<double>(kept.size()) >= limit) break;
         const Box& box = boxes[static_cast<size_t>(b * count + i)];
-        if (std::any_of(kept.begin(), kept.end(), [&](const Box& other) { return overlap(box, other) > iou; })) continue;
+        if (std::any_of(kept.begin(), kept.end(), [&](const Box& other) { return overlap(box, other) > iou; }))
+          continue;
         kept.push_back(box);
         selected.insert(selected.end(), {b, c, i});
       }
@@ -356,7 +364,8 @@ void reference_nms(const ReferenceContext& context) {
   context.outputs[0] = Tensor::of_ints(DType::I64, {static_cast<int64_t>(selected.size()) / 3, 3}, selected);
 }
 
-// ---- reverse_sequence ------------------------------------------------------------------------------------------------
+// ---- reverse_sequence
+// ------------------------------------------------------------------------------------------------
 
 std::vector<TensorType> infer_reverse_sequence(const InferContext& context) {
   const TensorType& x = context.in(0);
@@ -411,17 +420,19 @@ std::vector<Val> decompose_reverse_sequence(OpBuilder& builder, const DecomposeC
 }  // namespace
 
 void add_select_ops(OpTable& table) {
-  table.add({.name = "top_k",
-             .family = Family::Extern,
-             .summary = "the k largest (or smallest) elements along an axis in order; NaN is largest, of equals the first wins",
-             .min_outputs = 2,
-             .max_outputs = 2,
-             .attrs = {required_attr("k", Kind::Sizes), required_attr("axis", Kind::Integer),
-                       required_attr("largest", Kind::Integer), optional_attr("sorted", Kind::Integer)},
-             .infer = infer_top_k,
-             .reference = [](const ReferenceContext& context) {
-               select_first(context, concrete_size(context.attrs.shape("k")[0]), context.attrs.integer("largest") != 0);
-             }});
+  table.add(
+      {.name = "top_k",
+       .family = Family::Extern,
+       .summary =
+           "the k largest (or smallest) elements along an axis in order; NaN is largest, of equals the first wins",
+       .min_outputs = 2,
+       .max_outputs = 2,
+       .attrs = {required_attr("k", Kind::Sizes), required_attr("axis", Kind::Integer),
+                 required_attr("largest", Kind::Integer), optional_attr("sorted", Kind::Integer)},
+       .infer = infer_top_k,
+       .reference = [](const ReferenceContext& context) {
+         select_first(context, concrete_size(context.attrs.shape("k")[0]), context.attrs.integer("largest") != 0);
+       }});
   table.add({.name = "sort",
              .family = Family::Extern,
              .summary = "a stable sort along an axis; NaN is largest",
@@ -450,15 +461,16 @@ void add_select_ops(OpTable& table) {
              .infer = infer_compress,
              .reference = reference_compress,
              .has_side_results = true});
-  table.add({.name = "unique",
-             .family = Family::Extern,
-             .summary = "the distinct elements (or slices along an axis), where each is first, the inverse map, and counts",
-             .max_outputs = 4,
-             .attrs = {required_attr("defines", Kind::Sizes), optional_attr("axis", Kind::Integer),
-                       optional_attr("sorted", Kind::Integer)},
-             .infer = infer_unique,
-             .reference = reference_unique,
-             .has_side_results = true});
+  table.add(
+      {.name = "unique",
+       .family = Family::Extern,
+       .summary = "the distinct elements (or slices along an axis), where each is first, the inverse map, and counts",
+       .max_outputs = 4,
+       .attrs = {required_attr("defines", Kind::Sizes), optional_attr("axis", Kind::Integer),
+                 optional_attr("sorted", Kind::Integer)},
+       .infer = infer_unique,
+       .reference = reference_unique,
+       .has_side_results = true});
   table.add({.name = "nms",
              .family = Family::Extern,
              .summary = "greedy non-maximum suppression: rows (batch, class, box) of the boxes kept",

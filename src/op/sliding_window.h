@@ -42,7 +42,7 @@ class Window {
   int64_t in_count() const { return in_count_; }
   int64_t out_count() const { return out_count_; }
   int64_t kernel_count() const { return kernel_count_; }
-  void offsets(int64_t out_position, std::span<int64_t> result) const;   // result.size() == kernel_count()
+  void offsets(int64_t out_position, std::span<int64_t> result) const;  // result.size() == kernel_count()
 
  private:
   std::vector<WindowAxis> axes_;

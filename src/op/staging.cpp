@@ -20,7 +20,8 @@ std::vector<T> stage(const Tensor& tensor) {
 
 template <class T>
 void unstage(std::span<const T> values, Tensor& tensor) {
-  FL_CHECK(static_cast<int64_t>(values.size()) == tensor.count(), "{} values for {}", values.size(), tensor.type_string());
+  FL_CHECK(static_cast<int64_t>(values.size()) == tensor.count(), "{} values for {}", values.size(),
+           tensor.type_string());
   FL_CHECK(tensor.contiguous(), "a reference writes contiguous tensors, this one is {}", tensor.type_string());
   with_storage(tensor.dtype(), [&]<class Storage>() {
     Storage* to = tensor.as<Storage>();

@@ -15,7 +15,7 @@ namespace {
 using Kind = AttrSpec::Kind;
 
 std::vector<AttrSpec> pool_attr_specs(std::vector<AttrSpec> more = {}) {
-  std::vector<AttrSpec> specs = {required_attr("kernel", Kind::Integers),   required_attr("strides", Kind::Integers),
+  std::vector<AttrSpec> specs = {required_attr("kernel", Kind::Integers),    required_attr("strides", Kind::Integers),
                                  required_attr("dilations", Kind::Integers), required_attr("pads_low", Kind::Sizes),
                                  required_attr("pads_high", Kind::Sizes),    required_attr("sizes", Kind::Sizes)};
   specs.insert(specs.end(), more.begin(), more.end());
@@ -52,7 +52,7 @@ struct PoolPlan {
 PoolPlan plan_pool(const ReferenceContext& context) {
   const Attrs& attrs = context.attrs;
   const std::vector<int64_t>&kernel = attrs.integers("kernel"), &strides = attrs.integers("strides"),
-                      &dilations = attrs.integers("dilations");
+        &dilations = attrs.integers("dilations");
   const Dims low = concrete_dims(attrs.shape("pads_low"));
   const Dims in = spatial_dims(context.inputs[0]), out = spatial_dims(context.outputs[0]);
   std::vector<WindowAxis> axes;
@@ -83,14 +83,15 @@ std::vector<T> pool(const PoolPlan& plan, int64_t planes, const std::vector<T>& 
     const T* values = x.data() + plane * plan.in_plane;
     for (int64_t p = 0; p < plan.out_plane; ++p) {
       const int64_t* taps = plan.offsets.data();
-      y[static_cast<size_t>(plane * plan.out_plane + p)] =
-          result(values, taps + plan.starts[static_cast<size_t>(p)], taps + plan.starts[static_cast<size_t>(p) + 1], plane, p);
+      y[static_cast<size_t>(plane * plan.out_plane + p)] = result(
+          values, taps + plan.starts[static_cast<size_t>(p)], taps + plan.starts[static_cast<size_t>(p) + 1], plane, p);
     }
   }
   return y;
 }
 
-// ---- max_pool --------------------------------------------------------------------------------------------------------
+// ---- max_pool
+// --------------------------------------------------------------------------------------------------------
 
 std::vector<TensorType> infer_max_pool(const InferContext& context) {
   const TensorType y = pooled_type(context);
@@ -108,7 +109,7 @@ bool replaces(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
     if (std::isnan(a)) return false;
     if (std::isnan(b)) return true;
-    if (a == 0 && b == 0) return std::signbit(a) && !std::signbit(b);   // max(-0, +0) = +0
+    if (a == 0 && b == 0) return std::signbit(a) && !std::signbit(b);  // max(-0, +0) = +0
   }
   return b > a;
 }
@@ -122,7 +123,7 @@ void max_pool(const ReferenceContext& context, T lowest) {
   std::vector<int64_t> indices(context.outputs.size() > 1 ? static_cast<size_t>(context.outputs[1].count()) : 0);
   const auto flat_index = [&](int64_t tap) {
     if (!column_major) return tap;
-    int64_t index = 0, stride = plan.in_plane;   // the last dimension has the largest stride
+    int64_t index = 0, stride = plan.in_plane;  // the last dimension has the largest stride
     for (size_t d = spatial.size(); d-- > 0;) {
       stride /= spatial[d];
       index += tap % spatial[d] * stride;
@@ -130,22 +131,23 @@ void max_pool(const ReferenceContext& context, T lowest) {
     }
     return index;
   };
-  const std::vector<T> y = pool<T>(plan, plane_count(x), stage<T>(x),
-      [&](const T* values, const int64_t* first, const int64_t* last, int64_t plane, int64_t p) {
-        T best = lowest;
-        int64_t where = -1;
-        for (const int64_t* tap = first; tap != last; ++tap) {
-          if (where < 0 || replaces(best, values[*tap])) {
-            best = values[*tap];
-            where = *tap;
-          }
-        }
-        if (!indices.empty()) {
-          indices[static_cast<size_t>(plane * plan.out_plane + p)] =
-              where < 0 ? -1 : plane * plan.in_plane + flat_index(where);
-        }
-        return best;
-      });
+  const std::vector<T> y =
+      pool<T>(plan, plane_count(x), stage<T>(x),
+              [&](const T* values, const int64_t* first, const int64_t* last, int64_t plane, int64_t p) {
+                T best = lowest;
+                int64_t where = -1;
+                for (const int64_t* tap = first; tap != last; ++tap) {
+                  if (where < 0 || replaces(best, values[*tap])) {
+                    best = values[*tap];
+                    where = *tap;
+                  }
+                }
+                if (!indices.empty()) {
+                  indices[static_cast<size_t>(plane * plan.out_plane + p)] =
+                      where < 0 ? -1 : plane * plan.in_plane + flat_index(where);
+                }
+                return best;
+              });
   unstage(y, context.outputs[0]);
   if (context.outputs.size() > 1) unstage(indices, context.outputs[1]);
 }
@@ -161,7 +163,8 @@ void reference_max_pool(const ReferenceContext& context) {
   }
 }
 
-// ---- average_pool, lp_pool -------------------------------------------------------------------------------------------
+// ---- average_pool, lp_pool
+// -------------------------------------------------------------------------------------------
 
 std::vector<TensorType> infer_float_pool(const InferContext& context) {
   expect_float(context, "x", context.in(0));
@@ -173,7 +176,7 @@ std::vector<TensorType> infer_float_pool(const InferContext& context) {
 std::vector<int64_t> padded_counts(const ReferenceContext& context) {
   const Attrs& attrs = context.attrs;
   const std::vector<int64_t>&kernel = attrs.integers("kernel"), &strides = attrs.integers("strides"),
-                      &dilations = attrs.integers("dilations");
+        &dilations = attrs.integers("dilations");
   const Dims low = concrete_dims(attrs.shape("pads_low"));
   const Dims high = concrete_dims(attrs.shape("pads_high"));
   const Dims in = spatial_dims(context.inputs[0]), out = spatial_dims(context.outputs[0]);
@@ -199,7 +202,8 @@ void reference_average_pool(const ReferenceContext& context) {
   const Tensor& x = context.inputs[0];
   const bool count_include_pad = context.attrs.integer("count_include_pad", 0) != 0;
   const std::vector<int64_t> counts = count_include_pad ? padded_counts(context) : std::vector<int64_t>();
-  const std::vector<double> y = pool<double>(plan_pool(context), plane_count(x), stage<double>(x),
+  const std::vector<double> y = pool<double>(
+      plan_pool(context), plane_count(x), stage<double>(x),
       [&](const double* values, const int64_t* first, const int64_t* last, int64_t, int64_t p) {
         double sum = 0;
         for (const int64_t* tap = first; tap != last; ++tap) sum += values[*tap];
@@ -211,12 +215,13 @@ void reference_average_pool(const ReferenceContext& context) {
 void reference_lp_pool(const ReferenceContext& context) {
   const Tensor& x = context.inputs[0];
   const double p = context.attrs.real("p");
-  const std::vector<double> y = pool<double>(plan_pool(context), plane_count(x), stage<double>(x),
-      [&](const double* values, const int64_t* first, const int64_t* last, int64_t, int64_t) {
-        double sum = 0;
-        for (const int64_t* tap = first; tap != last; ++tap) sum += std::pow(std::abs(values[*tap]), p);
-        return std::pow(sum, 1.0 / p);
-      });
+  const std::vector<double> y =
+      pool<double>(plan_pool(context), plane_count(x), stage<double>(x),
+                   [&](const double* values, const int64_t* first, const int64_t* last, int64_t, int64_t) {
+                     double sum = 0;
+                     for (const int64_t* tap = first; tap != last; ++tap) sum += std::pow(std::abs(values[*tap]), p);
+                     return std::pow(sum, 1.0 / p);
+                   });
   unstage(y, context.outputs[0]);
 }
 
@@ -229,21 +234,23 @@ sym::Expr pool_flops(const InferContext& context, std::span<const TensorType> ou
 }  // namespace
 
 void add_window_ops(OpTable& table) {
-  table.add({.name = "max_pool",
-             .family = Family::Window,
-             .summary = "the maximum of each window, and the flat index of its first place (-1 for a window of padding)",
-             .max_outputs = 2,
-             .attrs = pool_attr_specs({optional_attr("storage_order", Kind::Integer)}),
-             .infer = infer_max_pool,
-             .reference = reference_max_pool,
-             .flops = pool_flops});
-  table.add({.name = "average_pool",
-             .family = Family::Window,
-             .summary = "the mean of each window, over its places in the input or, with count_include_pad, the padded input",
-             .attrs = pool_attr_specs({optional_attr("count_include_pad", Kind::Integer)}),
-             .infer = infer_float_pool,
-             .reference = reference_average_pool,
-             .flops = pool_flops});
+  table.add(
+      {.name = "max_pool",
+       .family = Family::Window,
+       .summary = "the maximum of each window, and the flat index of its first place (-1 for a window of padding)",
+       .max_outputs = 2,
+       .attrs = pool_attr_specs({optional_attr("storage_order", Kind::Integer)}),
+       .infer = infer_max_pool,
+       .reference = reference_max_pool,
+       .flops = pool_flops});
+  table.add(
+      {.name = "average_pool",
+       .family = Family::Window,
+       .summary = "the mean of each window, over its places in the input or, with count_include_pad, the padded input",
+       .attrs = pool_attr_specs({optional_attr("count_include_pad", Kind::Integer)}),
+       .infer = infer_float_pool,
+       .reference = reference_average_pool,
+       .flops = pool_flops});
   table.add({.name = "lp_pool",
              .family = Family::Window,
              .summary = "(sum |x|^p)^(1/p) of each window",

@@ -8,12 +8,14 @@ namespace {
 
 TEST(Attention, ByHand) {
   // Two keys that the query sees equally: the mean of the values.
-  const Tensor q = floats({1, 1, 1, 2}, {1, 0}), k = floats({1, 1, 2, 2}, {2, 5, 2, -7}), v = floats({1, 1, 2, 1}, {10, 20});
+  const Tensor q = floats({1, 1, 1, 2}, {1, 0}), k = floats({1, 1, 2, 2}, {2, 5, 2, -7}),
+               v = floats({1, 1, 2, 1}, {10, 20});
   EXPECT_NEAR(run_all("attention", {q, k, v})[0].at(0), 15, 1e-5);
   const Tensor mask = Tensor::of(DType::Bool, {2}, {0, 1});
   EXPECT_EQ(run_all("attention", {q, k, v, mask})[0].at(0), 20);
   EXPECT_EQ(run_all("attention", {q, k, v}, {{"causal", int64_t{1}}})[0].at(0), 10);
-  EXPECT_NEAR(run_all("attention", {q, k, v}, {{"causal", int64_t{1}}, {"past", std::vector<int64_t>{1}}})[0].at(0), 15, 1e-5);
+  EXPECT_NEAR(run_all("attention", {q, k, v}, {{"causal", int64_t{1}}, {"past", std::vector<int64_t>{1}}})[0].at(0), 15,
+              1e-5);
   const std::vector<Tensor> shown = run_all("attention", {q, k, v}, {{"scale", 0.5}, {"scores", int64_t{0}}}, 2);
   EXPECT_EQ(values_of(shown[1]), (std::vector<double>{1, 1}));
 }
@@ -28,8 +30,9 @@ TEST(Attention, DecompositionsAgree) {
       expect_decomposition("attention", {q, k, v});
       expect_decomposition("attention", {q, k, v, bias}, {{"softcap", 2.0}, {"scale", 0.7}});
       for (int64_t stage = 0; stage < 4; ++stage) {
-        expect_decomposition("attention", {q, k, v, keep},
-                             {{"causal", int64_t{1}}, {"past", std::vector<int64_t>{2}}, {"softcap", 3.0}, {"scores", stage}}, 2);
+        expect_decomposition(
+            "attention", {q, k, v, keep},
+            {{"causal", int64_t{1}}, {"past", std::vector<int64_t>{2}}, {"softcap", 3.0}, {"scores", stage}}, 2);
       }
     }
   }
@@ -45,10 +48,14 @@ TEST(RotaryEmbedding, DecompositionsAgree) {
       for (const int64_t rotary : {0, 4}) {
         const int64_t half = rotary == 0 ? 4 : rotary / 2;
         const Attrs attrs = {{"interleaved", interleaved}, {"rotary_dim", rotary}};
-        expect_decomposition("rotary_embedding", {x, random_tensor(dtype, {2, 4, half}, 8), random_tensor(dtype, {2, 4, half}, 9)}, attrs);
-        expect_decomposition("rotary_embedding", {x, random_tensor(dtype, {1, 4, half}, 8), random_tensor(dtype, {1, 4, half}, 9)}, attrs);
+        expect_decomposition("rotary_embedding",
+                             {x, random_tensor(dtype, {2, 4, half}, 8), random_tensor(dtype, {2, 4, half}, 9)}, attrs);
+        expect_decomposition("rotary_embedding",
+                             {x, random_tensor(dtype, {1, 4, half}, 8), random_tensor(dtype, {1, 4, half}, 9)}, attrs);
         const Tensor positions = ints({2, 4}, {0, 1, 2, 3, 9, 8, 7, 0});
-        expect_decomposition("rotary_embedding", {x, random_tensor(dtype, {10, half}, 8), random_tensor(dtype, {10, half}, 9), positions}, attrs);
+        expect_decomposition("rotary_embedding",
+                             {x, random_tensor(dtype, {10, half}, 8), random_tensor(dtype, {10, half}, 9), positions},
+                             attrs);
       }
     }
   }
@@ -56,7 +63,7 @@ TEST(RotaryEmbedding, DecompositionsAgree) {
 
 TEST(RotaryEmbedding, TurnsByAngles) {
   const Tensor x = floats({1, 1, 1, 4}, {1, 2, 3, 4});
-  const Tensor zero = floats({1, 1, 2}, {0, 1}), one = floats({1, 1, 2}, {1, 0});   // 90 degrees, 0 degrees
+  const Tensor zero = floats({1, 1, 2}, {0, 1}), one = floats({1, 1, 2}, {1, 0});  // 90 degrees, 0 degrees
   EXPECT_EQ(values_of(run_all("rotary_embedding", {x, zero, one})[0]), (std::vector<double>{-3, 2, 1, 4}));
   EXPECT_EQ(values_of(run_all("rotary_embedding", {x, zero, one}, {{"interleaved", int64_t{1}}})[0]),
             (std::vector<double>{-2, 1, 3, 4}));

@@ -22,7 +22,8 @@ double product_at(const Tensor& a, const Tensor& b, int64_t i, int64_t j) {
 }
 
 TEST(Matmul, OddSizesAgreeWithTheDefinition) {
-  for (const auto& [m, n, k] : {std::tuple{1, 1, 1}, {3, 17, 5}, {8, 8, 8}, {7, 9, 0}, {0, 3, 2}, {2, 0, 2}, {5, 23, 31}}) {
+  for (const auto& [m, n, k] :
+       {std::tuple{1, 1, 1}, {3, 17, 5}, {8, 8, 8}, {7, 9, 0}, {0, 3, 2}, {2, 0, 2}, {5, 23, 31}}) {
     const Tensor a = random_tensor(DType::F64, {m, k}, 1), b = random_tensor(DType::F64, {k, n}, 2);
     const Tensor c = run_all("matmul", {a, b})[0];
     ASSERT_EQ(c.dims(), (Dims{m, n}));
@@ -49,7 +50,7 @@ TEST(Matmul, VectorsBatchesAndTransposes) {
 
 TEST(Matmul, IntegersWrapAndComplexMultiplies) {
   const Tensor a = Tensor::of(DType::I8, {1, 2}, {100, 100}), b = Tensor::of(DType::I8, {2, 1}, {2, 1});
-  EXPECT_EQ(run_all("matmul", {a, b})[0].int_at(0), 44);   // 300 - 256
+  EXPECT_EQ(run_all("matmul", {a, b})[0].int_at(0), 44);  // 300 - 256
   Tensor z(DType::C64, {1, 1});
   z.set_complex(0, 1, 2);
   const Tensor square = run_all("matmul", {z, z})[0];
@@ -89,7 +90,8 @@ TEST(Conv, AgreesWithTheDefinition) {
                          conv_attrs({1, 2}, {2, 1}, {2, 0}, {2, 1}, 2), conv_attrs({3, 3}, {1, 1}, {-1, 0}, {0, 0}, 4)};
   for (const Attrs& attrs : cases) {
     const int64_t groups = attrs.integer("groups");
-    const Tensor x = random_tensor(DType::F64, {2, 4, 7, 9}, 5), w = random_tensor(DType::F64, {8, 4 / groups, 3, 2}, 6);
+    const Tensor x = random_tensor(DType::F64, {2, 4, 7, 9}, 5),
+                 w = random_tensor(DType::F64, {8, 4 / groups, 3, 2}, 6);
     const Tensor bias = random_tensor(DType::F64, {8}, 7);
     const Tensor y = run_all("conv", {x, w, bias}, attrs)[0];
     int64_t e = 0;
@@ -116,15 +118,18 @@ TEST(Conv, InfersSymbolicSizes) {
   EXPECT_EQ(y.shape[0], n);
   EXPECT_EQ(sym::evaluate(y.shape[2], {{"h", 33}}), 17);
   EXPECT_TRUE(y.shape[3].is_const(16));
-  EXPECT_THROW(infer("conv", {{DType::F32, {1, 4, 8}}, {DType::F32, {8, 3, 3}}}, conv_attrs({1}, {1}, {0}, {0})), UserError);
-  EXPECT_THROW(infer("conv", {{DType::F32, {1, 3, 2}}, {DType::F32, {8, 3, 4}}}, conv_attrs({1}, {1}, {0}, {0})), UserError);
+  EXPECT_THROW(infer("conv", {{DType::F32, {1, 4, 8}}, {DType::F32, {8, 3, 3}}}, conv_attrs({1}, {1}, {0}, {0})),
+               UserError);
+  EXPECT_THROW(infer("conv", {{DType::F32, {1, 3, 2}}, {DType::F32, {8, 3, 4}}}, conv_attrs({1}, {1}, {0}, {0})),
+               UserError);
 }
 
 // The adjoint identity: <conv(x), y> = <x, conv_transpose(y)> with the same weights.
 TEST(ConvTranspose, IsTheAdjointOfConv) {
   for (const int64_t groups : {1, 2}) {
     Attrs attrs = conv_attrs({2, 3}, {1, 2}, {1, 0}, {0, 2}, groups);
-    const Tensor x = random_tensor(DType::F64, {2, 4, 8, 10}, 8), w = random_tensor(DType::F64, {6, 4 / groups, 3, 2}, 9);
+    const Tensor x = random_tensor(DType::F64, {2, 4, 8, 10}, 8),
+                 w = random_tensor(DType::F64, {6, 4 / groups, 3, 2}, 9);
     const Tensor cx = run_all("conv", {x, w}, attrs)[0];
     const Tensor y = random_tensor(DType::F64, cx.dims(), 10);
     // The input rows and columns that no window reaches come back through output_padding.
@@ -142,7 +147,8 @@ TEST(ConvTranspose, IsTheAdjointOfConv) {
 TEST(ConvTranspose, NegativePadsExtend) {
   Attrs attrs = conv_attrs({3, 2}, {1, 1}, {0, 0}, {-1, -1});
   attrs.set("output_padding", std::vector<int64_t>{0, 0});
-  const Tensor x = floats({1, 1, 3, 3}, {0, 1, 2, 3, 4, 5, 6, 7, 8}), w = Tensor::of(DType::F32, {1, 1, 3, 3}, std::vector<double>(9, 1));
+  const Tensor x = floats({1, 1, 3, 3}, {0, 1, 2, 3, 4, 5, 6, 7, 8}),
+               w = Tensor::of(DType::F32, {1, 1, 3, 3}, std::vector<double>(9, 1));
   const Tensor y = run_all("conv_transpose", {x, w}, attrs)[0];
   ASSERT_EQ(y.dims(), (Dims{1, 1, 10, 8}));
   EXPECT_EQ((std::vector<double>{y.at(0), y.at(2), y.at(4), y.at(6), y.at(7)}), (std::vector<double>{0, 1, 3, 2, 0}));
@@ -158,9 +164,11 @@ TEST(IntegerProducts, TakeZeroPointsOff) {
             (std::vector<double>{-38, -83, -44, -98, -50, -113, -56, -128}));
   expect_decomposition("matmul_integer", inputs);
   expect_decomposition("matmul_integer", {a, b});
-  expect_decomposition("matmul_integer", {a, b, Tensor::of(DType::U8, {4}, {1, 2, 3, 4}), Tensor::of(DType::U8, {2}, {5, 6})});
+  expect_decomposition("matmul_integer",
+                       {a, b, Tensor::of(DType::U8, {4}, {1, 2, 3, 4}), Tensor::of(DType::U8, {2}, {5, 6})});
   const Tensor x = random_tensor(DType::U8, {1, 2, 5, 5}, 11), w = random_tensor(DType::I8, {4, 2, 3, 3}, 12);
-  expect_decomposition("conv_integer", {x, w, Tensor::scalar(DType::U8, 128), Tensor::of(DType::I8, {4}, {1, -2, 3, -4})},
+  expect_decomposition("conv_integer",
+                       {x, w, Tensor::scalar(DType::U8, 128), Tensor::of(DType::I8, {4}, {1, -2, 3, -4})},
                        conv_attrs({1, 1}, {1, 1}, {1, 1}, {1, 1}));
 }
 

@@ -1,5 +1,5 @@
-// More words for tests of ops with decompositions: an op runs whole (the record's reference) or decomposed (each op that
-// the decomposition builds runs on its own reference). The two must agree: the oracle evaluates an op whole.
+// More words for tests of ops with decompositions: an op runs whole (the record's reference) or decomposed (each op
+// that the decomposition builds runs on its own reference). The two must agree: the oracle evaluates an op whole.
 #pragma once
 #include <string>
 #include <vector>
@@ -42,7 +42,11 @@ inline Tensor random_tensor(DType dtype, Dims dims, uint64_t seed) {
   return tensor;
 }
 
-inline Tensor floats(Dims dims, std::initializer_list<double> values) { return Tensor::of(DType::F32, std::move(dims), values); }
-inline Tensor ints(Dims dims, std::initializer_list<double> values) { return Tensor::of(DType::I64, std::move(dims), values); }
+inline Tensor floats(Dims dims, std::initializer_list<double> values) {
+  return Tensor::of(DType::F32, std::move(dims), values);
+}
+inline Tensor ints(Dims dims, std::initializer_list<double> values) {
+  return Tensor::of(DType::I64, std::move(dims), values);
+}
 
 }  // namespace fuseloom::op

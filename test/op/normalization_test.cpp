@@ -14,7 +14,8 @@ TEST(Softmax, SpecialRows) {
   for (const char* how : {"whole", "decomposed"}) {
     const auto softmax = [&](const Tensor& x) {
       const Attrs attrs = {{"axis", int64_t{-1}}};
-      return std::string(how) == "whole" ? run_all("softmax", {x}, attrs)[0] : run_decomposition("softmax", {x}, attrs)[0];
+      return std::string(how) == "whole" ? run_all("softmax", {x}, attrs)[0]
+                                         : run_decomposition("softmax", {x}, attrs)[0];
     };
     const Tensor all = softmax(floats({2}, {-kInf, -kInf}));
     EXPECT_TRUE(std::isnan(all.at(0)) && std::isnan(all.at(1)));
@@ -25,7 +26,8 @@ TEST(Softmax, SpecialRows) {
     EXPECT_EQ(softmax(Tensor(DType::F32, {3, 0})).dims(), (Dims{3, 0}));
     EXPECT_EQ(softmax(Tensor::scalar(DType::F32, 7)).at(0), 1);
     expect_close(softmax(floats({1, 3}, {-1, 0, 1})), floats({1, 3}, {0.09003058, 0.24472848, 0.66524094}), 1e-6);
-    expect_close(softmax(floats({2, 2}, {0, 1, 10000, 10001})), floats({2, 2}, {0.26894143, 0.7310586, 0.26894143, 0.7310586}), 1e-6);
+    expect_close(softmax(floats({2, 2}, {0, 1, 10000, 10001})),
+                 floats({2, 2}, {0.26894143, 0.7310586, 0.26894143, 0.7310586}), 1e-6);
   }
 }
 
@@ -53,11 +55,11 @@ TEST(LayerNorm, DecompositionsAgree) {
 }
 
 TEST(LayerNorm, StatisticsAreWide) {
-  const std::vector<Tensor> result =
-      run_all("layer_norm", {Tensor::of(DType::F16, {1, 4}, {1, 2, 3, 6})}, {{"axis", int64_t{1}}, {"epsilon", 0.5}}, 3);
+  const std::vector<Tensor> result = run_all("layer_norm", {Tensor::of(DType::F16, {1, 4}, {1, 2, 3, 6})},
+                                             {{"axis", int64_t{1}}, {"epsilon", 0.5}}, 3);
   EXPECT_EQ(result[1].type_string(), "f32[1,1]");
   EXPECT_EQ(result[1].at(0), 3);
-  EXPECT_EQ(result[2].at(0), 0.5);   // variance 3.5
+  EXPECT_EQ(result[2].at(0), 0.5);  // variance 3.5
   EXPECT_EQ(values_of(result[0]), (std::vector<double>{-1, -0.5, 0, 1.5}));
 }
 
@@ -66,14 +68,16 @@ TEST(LayerNorm, EmptyRows) {
       run_all("layer_norm", {Tensor(DType::F32, {2, 0})}, {{"axis", int64_t{1}}, {"epsilon", 0.5}}, 3);
   EXPECT_EQ(result[0].dims(), (Dims{2, 0}));
   EXPECT_TRUE(std::isnan(result[1].at(1)));
-  EXPECT_THROW(run_all("layer_norm", {Tensor(DType::F32, {2, 3}), Tensor(DType::F32, {2})}, {{"axis", int64_t{1}}, {"epsilon", 0.5}}),
+  EXPECT_THROW(run_all("layer_norm", {Tensor(DType::F32, {2, 3}), Tensor(DType::F32, {2})},
+                       {{"axis", int64_t{1}}, {"epsilon", 0.5}}),
                UserError);
 }
 
 TEST(ChannelNorms, DecompositionsAgree) {
   for (const DType dtype : kFloats) {
     const Tensor x = random_tensor(dtype, {2, 6, 3, 5}, 5);
-    const Tensor scale = random_tensor(dtype, {6}, 6), bias = random_tensor(dtype, {6}, 7), mean = random_tensor(DType::F32, {6}, 8);
+    const Tensor scale = random_tensor(dtype, {6}, 6), bias = random_tensor(dtype, {6}, 7),
+                 mean = random_tensor(DType::F32, {6}, 8);
     const Tensor variance = Tensor::of(DType::F32, {6}, {1, 0.5, 2, 3, 0.25, 1.5});
     expect_decomposition("batch_norm", {x, scale, bias, mean, variance}, {{"epsilon", 1e-5}});
     expect_decomposition("instance_norm", {x, scale, bias}, {{"epsilon", 1e-5}});
@@ -90,9 +94,10 @@ TEST(ChannelNorms, DecompositionsAgree) {
 }
 
 TEST(BatchNorm, ByHand) {
-  const Tensor y = run_all("batch_norm", {floats({1, 2, 2}, {1, 2, 3, 4}), floats({2}, {1, 2}), floats({2}, {0, 1}), floats({2}, {1, 3}),
-                                         floats({2}, {4, 1})},
-                          {{"epsilon", 0.0}})[0];
+  const Tensor y = run_all("batch_norm",
+                           {floats({1, 2, 2}, {1, 2, 3, 4}), floats({2}, {1, 2}), floats({2}, {0, 1}),
+                            floats({2}, {1, 3}), floats({2}, {4, 1})},
+                           {{"epsilon", 0.0}})[0];
   EXPECT_EQ(values_of(y), (std::vector<double>{0, 0.5, 1, 3}));
 }
 

@@ -16,7 +16,9 @@ std::vector<Complex> by_definition(const std::vector<Complex>& x) {
   std::vector<Complex> y(x.size());
   for (int64_t k = 0; k < n; ++k) {
     for (int64_t j = 0; j < n; ++j) {
-      y[static_cast<size_t>(k)] += x[static_cast<size_t>(j)] * std::polar(1.0, -2 * std::numbers::pi * static_cast<double>(j * k % n) / static_cast<double>(n));
+      y[static_cast<size_t>(k)] +=
+          x[static_cast<size_t>(j)] *
+          std::polar(1.0, -2 * std::numbers::pi * static_cast<double>(j * k % n) / static_cast<double>(n));
     }
   }
   return y;
@@ -25,7 +27,8 @@ std::vector<Complex> by_definition(const std::vector<Complex>& x) {
 TEST(Fourier, EveryLengthAgreesWithTheDefinition) {
   std::mt19937_64 random(1);
   std::normal_distribution<double> normal;
-  for (const int64_t n : {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 30, 31, 36, 37, 49, 64, 74, 100, 101, 127, 128, 240, 400}) {
+  for (const int64_t n :
+       {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 30, 31, 36, 37, 49, 64, 74, 100, 101, 127, 128, 240, 400}) {
     std::vector<Complex> x(static_cast<size_t>(n)), y(x.size()), back(x.size());
     for (Complex& value : x) value = {normal(random), normal(random)};
     FourierTransform transform(n);
@@ -66,7 +69,8 @@ TEST(Dft, PadsAndCuts) {
 }
 
 TEST(Stft, FramesOverlap) {
-  const Attrs attrs = {{"frame_length", std::vector<int64_t>{4}}, {"frame_step", std::vector<int64_t>{2}}, {"onesided", int64_t{1}}};
+  const Attrs attrs = {
+      {"frame_length", std::vector<int64_t>{4}}, {"frame_step", std::vector<int64_t>{2}}, {"onesided", int64_t{1}}};
   const Tensor x = random_tensor(DType::F64, {2, 9, 1}, 3), window = random_tensor(DType::F64, {4}, 4);
   const Tensor y = run("stft", {x, window}, attrs);
   ASSERT_EQ(y.dims(), (Dims{2, 3, 3, 2}));

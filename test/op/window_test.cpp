@@ -9,8 +9,8 @@ namespace {
 
 Attrs pool_attrs(std::vector<int64_t> kernel, std::vector<int64_t> strides, std::vector<int64_t> low,
                  std::vector<int64_t> high, std::vector<int64_t> sizes) {
-  return {{"kernel", kernel},    {"strides", strides}, {"dilations", std::vector<int64_t>(kernel.size(), 1)},
-          {"pads_low", low},     {"pads_high", high},  {"sizes", sizes}};
+  return {{"kernel", kernel}, {"strides", strides}, {"dilations", std::vector<int64_t>(kernel.size(), 1)},
+          {"pads_low", low},  {"pads_high", high},  {"sizes", sizes}};
 }
 
 Tensor counting(Dims dims) {
@@ -23,10 +23,10 @@ TEST(MaxPool, ValuesAndIndices) {
   // ONNX test_maxpool_with_argmax_2d_precomputed_pads.
   const Attrs attrs = pool_attrs({5, 5}, {1, 1}, {2, 2}, {2, 2}, {5, 5});
   const std::vector<Tensor> result = run_all("max_pool", {counting({1, 1, 5, 5})}, attrs, 2);
-  EXPECT_EQ(values_of(result[0]), (std::vector<double>{13, 14, 15, 15, 15, 18, 19, 20, 20, 20, 23, 24, 25, 25, 25, 23, 24,
-                                                        25, 25, 25, 23, 24, 25, 25, 25}));
-  EXPECT_EQ(values_of(result[1]), (std::vector<double>{12, 13, 14, 14, 14, 17, 18, 19, 19, 19, 22, 23, 24, 24, 24, 22, 23,
-                                                        24, 24, 24, 22, 23, 24, 24, 24}));
+  EXPECT_EQ(values_of(result[0]), (std::vector<double>{13, 14, 15, 15, 15, 18, 19, 20, 20, 20, 23, 24, 25,
+                                                       25, 25, 23, 24, 25, 25, 25, 23, 24, 25, 25, 25}));
+  EXPECT_EQ(values_of(result[1]), (std::vector<double>{12, 13, 14, 14, 14, 17, 18, 19, 19, 19, 22, 23, 24,
+                                                       24, 24, 22, 23, 24, 24, 24, 22, 23, 24, 24, 24}));
 }
 
 TEST(MaxPool, ColumnMajorIndices) {
@@ -61,7 +61,7 @@ TEST(AveragePool, WindowsThatStickOut) {
   Attrs attrs = pool_attrs({3}, {3}, {1}, {1}, {2});
   attrs.set("count_include_pad", int64_t{1});
   const Tensor y = run_all("average_pool", {floats({1, 1, 3}, {3, 6, 12})}, attrs)[0];
-  EXPECT_EQ(values_of(y), (std::vector<double>{3, 6}));   // (0 + 3 + 6) / 3, (12 + 0) / 2
+  EXPECT_EQ(values_of(y), (std::vector<double>{3, 6}));  // (0 + 3 + 6) / 3, (12 + 0) / 2
 }
 
 TEST(LpPool, TakesTheRoot) {
