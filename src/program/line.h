@@ -22,8 +22,4 @@ std::vector<BufferId> buffers_of(const Line& line);
 // The symbols the line gives values to.
 std::span<const std::string> defines_of(const Line& line);
 
-// The buffers that have a place in the arena, ascending: planned temporaries that a line names, but not those that are
-// a result of the program, which are written to memory that the caller keeps.
-std::vector<int32_t> placed_buffers(const Program& program);
-
 }  // namespace fuseloom::program

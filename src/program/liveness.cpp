@@ -43,19 +43,4 @@ std::vector<char> planned_buffers(const Program& program) {
   return planned;
 }
 
-std::vector<int32_t> placed_buffers(const Program& program) {
-  const std::vector<LiveRange> ranges = live_ranges(program);
-  const std::vector<char> planned = planned_buffers(program);
-  std::set<BufferId> results;
-  for (const Output& output : program.outputs) {
-    if (!output.strides) results.insert(output.buffer);
-  }
-  std::vector<int32_t> placed;
-  for (size_t i = 0; i < program.buffers.size(); ++i) {
-    const BufferId id{static_cast<int32_t>(i)};
-    if (planned[i] != 0 && ranges[i].first >= 0 && results.count(id) == 0) placed.push_back(id.index);
-  }
-  return placed;
-}
-
 }  // namespace fuseloom::program

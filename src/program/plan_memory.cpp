@@ -7,7 +7,6 @@
 #include <numeric>
 #include <set>
 
-#include "program/line.h"
 #include "program/plan/solve.h"
 #include "program/program.h"
 #include "sym/evaluator.h"
@@ -19,9 +18,9 @@ constexpr int64_t kAlignment = 64;          // of every buffer in the arena: a c
 constexpr int64_t kDefaultSize = 64;        // of a symbol without a hint
 constexpr int64_t kMostBytes = int64_t{1} << 40;  // of one buffer: keeps absurd hints from overflowing
 
-// A temporary in time and memory.
+// A slot in time and memory.
 struct Block {
-  int32_t buffer = -1;
+  int32_t buffer = -1;          // the first one
   int32_t first = 0, last = 0;  // lines, both included
   int64_t bytes = 0;
   int64_t lifetime() const { return last - first + 1; }
@@ -37,11 +36,10 @@ int64_t hinted(const std::string& symbol, const Program& program, const std::map
 }
 
 std::vector<Block> blocks_of(const Program& program, const std::map<std::string, int64_t>& hint) {
-  const std::vector<LiveRange> ranges = live_ranges(program);
   std::map<std::string, int64_t> values;
   std::vector<Block> blocks;
-  for (const int32_t buffer : placed_buffers(program)) {
-    const op::TensorType& type = program.buffer(BufferId{buffer}).type;
+  for (const ArenaSlot& slot : arena_slots(program)) {
+    const op::TensorType& type = program.buffer(slot.buffers[0]).type;
     std::set<std::string> symbols;
     for (const sym::Expr& size : type.shape) sym::collect_symbols(size, symbols);
     for (const std::string& symbol : symbols) {
@@ -53,8 +51,7 @@ std::vector<Block> blocks_of(const Program& program, const std::map<std::string,
       count = extent == 0 ? 0 : std::min(count, kMostBytes / extent) * extent;
     }
     const int64_t bytes = std::min(dtype_bytes(type.dtype, count), kMostBytes);
-    const LiveRange& range = ranges[static_cast<size_t>(buffer)];
-    blocks.push_back({buffer, range.first, range.last, plan::align_up(bytes, kAlignment)});
+    blocks.push_back({slot.buffers[0].index, slot.range.first, slot.range.last, plan::align_up(bytes, kAlignment)});
   }
   return blocks;
 }

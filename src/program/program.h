@@ -122,7 +122,7 @@ struct Program {
   std::vector<Line> init;                        // Launch lines run once, when the program is loaded: write Prepared buffers
   std::vector<Line> lines;
   std::vector<Output> outputs;
-  // The order in which Temporaries are placed by first fit (indices of buffers), chosen by plan_memory.
+  // The order in which the arena's slots are placed by first fit (each by its first buffer), chosen by plan_memory.
   std::vector<int32_t> placement_order;
 
   const Buffer& buffer(BufferId id) const { return buffers[static_cast<size_t>(id.index)]; }
@@ -149,6 +149,15 @@ struct LiveRange {
 std::vector<LiveRange> live_ranges(const Program& program);      // by storage buffer
 // True if the buffer's size follows from the input sizes (so that it is planned into the arena).
 std::vector<char> planned_buffers(const Program& program);
+
+// A place in the arena, and the planned temporaries that use it one after the other: each takes it over in place from
+// the one before, which dies at its birth. What the caller gets as a whole result is computed in the caller's memory and
+// has no slot.
+struct ArenaSlot {
+  std::vector<BufferId> buffers;                 // of equal size
+  LiveRange range;                               // of all of them together
+};
+std::vector<ArenaSlot> arena_slots(const Program& program);      // by birth
 
 // Chooses placement_order: best of several greedy orders on the sizes that `hint` gives to the symbols (program/plan).
 void plan_memory(Program& program, const std::map<std::string, int64_t>& hint);

@@ -428,11 +428,11 @@ class Verifier {
 
   void verify_placement_order() const {
     if (program_.placement_order.empty()) return;  // memory is not planned yet
-    const std::vector<int32_t> expected = placed_buffers(program_);
-    std::set<int32_t> missing(expected.begin(), expected.end());
+    std::set<int32_t> missing;
+    for (const ArenaSlot& slot : arena_slots(program_)) missing.insert(slot.buffers[0].index);
     for (const int32_t index : program_.placement_order) {
       if (index < 0 || index >= static_cast<int32_t>(program_.buffers.size())) fail("places buffer {} of {}", index, program_.buffers.size());
-      if (missing.erase(index) == 0) fail("places %{}, which has no place in the arena or has one already", buffer(BufferId{index}).name);
+      if (missing.erase(index) == 0) fail("places %{}, which has no slot of its own in the arena or is placed already", buffer(BufferId{index}).name);
     }
     if (!missing.empty()) fail("places no %{}", buffer(BufferId{*missing.begin()}).name);
   }

@@ -80,6 +80,15 @@ TEST_P(Golden, Prints) {
 
 INSTANTIATE_TEST_SUITE_P(Files, Golden, testing::ValuesIn(golden_files()), [](const auto& info) { return info.param.stem().string(); });
 
+TEST(ProgramText, TheExampleOfTheDocsIsCanonical) {
+  const std::string docs = read(FUSELOOM_SOURCE_DIR "/docs/ir-program.md");
+  const size_t begin = docs.find("```\n") + 4;
+  const std::string text = docs.substr(begin, docs.find("```", begin) - begin);
+  const Program program = parse_program(text, op::standard_ops(), "ir-program.md");
+  EXPECT_NO_THROW(verify(program));
+  EXPECT_EQ(to_string(program), text);
+}
+
 TEST(ProgramText, BuffersThatAreOutOfOrderPrintTheSame) {
   Program program;
   program.input_names = {"a", "b"};

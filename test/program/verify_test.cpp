@@ -92,10 +92,10 @@ TEST(ProgramVerify, NamesTheBrokenInvariant) {
       {"temporary %t: f32[n] copy %x to %t return \"r\" = %t: f32[n] strides [1]", "a strided view of %t, which is neither input nor constant"},
       {"return \"r\" = %x: f64[n]", "f64[n] has elements of another width than %x: f32[n]"},
       // The placement order.
-      {"temporary %t: f32[n] copy %x to %t place %x return", "places %x, which has no place in the arena or has one already"},
-      {"temporary %t: f32[n] copy %x to %t place %t, %t return", "places %t, which has no place in the arena or has one already"},
+      {"temporary %t: f32[n] copy %x to %t place %x return", "places %x, which has no slot of its own in the arena or is placed already"},
+      {"temporary %t: f32[n] copy %x to %t place %t, %t return", "places %t, which has no slot of its own in the arena or is placed already"},
       {"temporary %t: f32[n] temporary %u: f32[n] copy %x to %t copy %x to %u place %t return", "places no %u"},
-      {"temporary %t: f32[n] copy %x to %t place %t return \"t\" = %t: f32[n]", "places %t, which has no place"},
+      {"temporary %t: f32[n] copy %x to %t place %t return \"t\" = %t: f32[n]", "places %t, which has no slot"},
   };
   for (const Bad& bad : cases) {
     SCOPED_TRACE(bad.body);
