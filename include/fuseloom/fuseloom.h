@@ -1,0 +1,226 @@
+// The C++ API: build a graph or load an ONNX model, compile it, run it on your own buffers.
+//
+//   fuseloom::Graph graph;
+//   fuseloom::Value x = graph.input("x", fuseloom::DType::F32, {"rows", 512});
+//   graph.output(fuseloom::softmax(x * 0.125, 1), "y");
+//   fuseloom::Program program = fuseloom::compile(graph);
+//   std::vector<fuseloom::Tensor> results = program.run({fuseloom::Tensor(fuseloom::DType::F32, {3, 512})});
+//
+// Every function throws UserError when the caller is wrong, Unsupported when a limit of fuseloom stands in the way, and
+// InternalError for a bug (fuseloom/error.h). The ops and their attributes are listed in docs/ops.md.
+#pragma once
+#include <cstdint>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "fuseloom/dtype.h"
+#include "fuseloom/error.h"
+#include "fuseloom/tensor.h"
+
+namespace fuseloom {
+
+namespace graph {
+class Graph;
+}
+
+// The version of the binary interface; names are used without it.
+inline namespace v0 {
+
+// A size: a number, or an expression over symbols such as "rows" or "2*rows + 1" (text of docs/ir-graph.md).
+class Size {
+ public:
+  Size(int64_t value) : text_(std::to_string(value)) {}    // NOLINT: a number is a size
+  Size(int value) : text_(std::to_string(value)) {}        // NOLINT
+  Size(const char* expression) : text_(expression) {}      // NOLINT: so is the name of a symbol
+  Size(std::string expression) : text_(std::move(expression)) {}   // NOLINT
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+using Sizes = std::vector<Size>;
+
+using Attribute = std::variant<int64_t, double, std::string, DType, std::vector<int64_t>, std::vector<double>, Sizes, Tensor>;
+using Attributes = std::map<std::string, Attribute>;
+
+class Graph;
+
+// A value of a graph under construction: a handle, valid as long as its Graph.
+class Value {
+ public:
+  Value() = default;                       // an absent optional input
+  bool valid() const { return id_ >= 0; }
+  DType dtype() const;
+  Sizes sizes() const;
+  int64_t rank() const;
+  std::string type_string() const;         // "f32[rows, 512]"
+
+ private:
+  friend class Graph;
+  friend struct ValueAccess;
+  Value(graph::Graph* graph, int32_t id) : graph_(graph), id_(id) {}
+  graph::Graph* graph_ = nullptr;
+  int32_t id_ = -1;
+};
+
+// What is computed: a pure function of its inputs. Built value by value; types are inferred and checked as it grows.
+class Graph {
+ public:
+  explicit Graph(std::string name = "main");
+  ~Graph();
+  Graph(Graph&&) noexcept;
+  Graph& operator=(Graph&&) noexcept;
+
+  // Text of docs/ir-graph.md. `where` names the text in messages.
+  static Graph parse(std::string_view text, std::string where = "<text>");
+  std::string text() const;
+
+  // A symbol in `sizes` is bound by the tensors of each run. It is the same number wherever it appears.
+  Value input(std::string name, DType dtype, Sizes sizes);
+  Value constant(Tensor value, std::string name = "");
+  // One node of the op table (docs/ops.md), by name. An absent optional input is a Value().
+  Value apply(std::string_view op, std::vector<Value> inputs, Attributes attributes = {});
+  std::vector<Value> apply_many(std::string_view op, std::vector<Value> inputs, Attributes attributes, int64_t output_count);
+  // Results, in the order of the calls.
+  void output(Value value, std::string name = "");
+
+  size_t input_count() const;
+  size_t output_count() const;
+
+ private:
+  friend struct GraphAccess;
+  explicit Graph(std::unique_ptr<graph::Graph> graph);
+  std::unique_ptr<graph::Graph> graph_;
+};
+
+// ---- ops on values -------------------------------------------------------------------------------------------------
+// Elementwise ones broadcast as NumPy does. A number takes the element type of the other side.
+Value operator+(const Value& a, const Value& b);
+Value operator-(const Value& a, const Value& b);
+Value operator*(const Value& a, const Value& b);
+Value operator/(const Value& a, const Value& b);
+Value operator+(const Value& a, double b);
+Value operator-(const Value& a, double b);
+Value operator*(const Value& a, double b);
+Value operator/(const Value& a, double b);
+Value operator+(double a, const Value& b);
+Value operator-(double a, const Value& b);
+Value operator*(double a, const Value& b);
+Value operator/(double a, const Value& b);
+Value operator-(const Value& x);
+Value exp(const Value& x);
+Value log(const Value& x);
+Value sqrt(const Value& x);
+Value tanh(const Value& x);
+Value relu(const Value& x);
+Value sigmoid(const Value& x);
+Value silu(const Value& x);
+Value gelu(const Value& x);                                             // the exact one, by erf
+Value max(const Value& a, const Value& b);
+Value min(const Value& a, const Value& b);
+Value select(const Value& condition, const Value& a, const Value& b);  // a where condition holds, else b
+Value cast(const Value& x, DType to);
+// Views. A negative axis counts from the end.
+Value reshape(const Value& x, Sizes sizes);
+Value transpose(const Value& x, std::vector<int64_t> permutation);
+Value concat(std::vector<Value> parts, int64_t axis);
+// Reductions over `axes`; keep_dims leaves them with size 1.
+Value reduce_sum(const Value& x, std::vector<int64_t> axes, bool keep_dims = false);
+Value reduce_mean(const Value& x, std::vector<int64_t> axes, bool keep_dims = false);
+Value reduce_max(const Value& x, std::vector<int64_t> axes, bool keep_dims = false);
+Value softmax(const Value& x, int64_t axis);
+// Over the dimensions [axis, rank). scale and bias may be Value().
+Value layer_norm(const Value& x, const Value& scale, const Value& bias, int64_t axis, double epsilon = 1e-5);
+Value rms_norm(const Value& x, const Value& scale, int64_t axis, double epsilon = 1e-5);
+// a [..., m, k] times b [..., k, n], batch dimensions broadcast.
+Value matmul(const Value& a, const Value& b);
+
+// ---- loading -------------------------------------------------------------------------------------------------------
+struct LoadOptions {
+  std::map<std::string, int64_t> dims;         // fixes symbolic dimensions by their name in the file
+};
+// An ONNX model, opset 1 to 27.
+Graph load_onnx(const std::string& path, const LoadOptions& options = {});
+
+// ---- compiling -----------------------------------------------------------------------------------------------------
+struct CompileOptions {
+  bool fuse = true;                            // false: a kernel per node, to compare and to find a fault
+  int32_t threads = 0;                         // 0: as many as there are cores
+  std::string isa = "native";                  // "baseline", "avx2", "avx512" or "native"
+  std::map<std::string, int64_t> typical;      // typical sizes of symbols: they steer choices, never results
+  std::optional<std::string> cache_dir;        // "": no cache; absent: $FUSELOOM_CACHE_DIR, else ~/.cache/fuseloom
+  std::optional<std::string> trace_dir;        // every stage as a file; absent: $FUSELOOM_TRACE
+  bool poison = false;                         // fill memory with NaN before use and after its last use
+  bool check_finite = false;                   // NaN and infinity in inputs are errors
+};
+
+struct ValueInfo {
+  std::string name;
+  DType dtype = DType::F32;
+  Sizes sizes;
+};
+
+struct CompileInfo {
+  size_t nodes = 0;                            // kernels there would be without fusion
+  size_t kernels = 0;                          // kernels launched
+  size_t distinct_kernels = 0;                 // kernels compiled
+  double seconds = 0;
+  bool from_cache = false;
+};
+
+struct KernelProfile {
+  std::string name;
+  std::string origin;                          // the nodes it computes
+  int64_t calls = 0;
+  double seconds = 0;                          // of all calls
+  int64_t bytes = 0;                           // fewest it must move in one call
+};
+
+// A compiled graph. Any number of threads may run one Program at a time. Copies share what was compiled.
+class Program {
+ public:
+  const std::vector<ValueInfo>& inputs() const;
+  const std::vector<ValueInfo>& outputs() const;
+
+  // Inputs in the order of inputs(), of any strides. The results are fresh tensors.
+  std::vector<Tensor> run(std::span<const Tensor> inputs) const;
+  std::vector<Tensor> run(std::initializer_list<Tensor> inputs) const {
+    return run(std::span<const Tensor>(inputs.begin(), inputs.size()));
+  }
+  // Writes into the caller's contiguous tensors, whose dims are those of output_dims(). Allocates nothing once the
+  // shapes have been seen.
+  void run_into(std::span<const Tensor> inputs, std::span<Tensor> outputs) const;
+
+  // What a run with inputs of these dims gives and needs. Throws Unsupported where it depends on the data.
+  std::vector<Dims> output_dims(std::span<const Dims> input_dims) const;
+  int64_t arena_bytes(std::span<const Dims> input_dims) const;         // memory for temporaries, as planned
+  int64_t arena_lower_bound(std::span<const Dims> input_dims) const;   // no plan needs less
+
+  const CompileInfo& info() const;
+  // Each kernel, how it is scheduled, and for each value that goes through memory the reason why.
+  const std::string& explain() const;
+  const std::string& source() const;           // the generated C++
+
+  void set_profiling(bool on) const;
+  std::vector<KernelProfile> profile() const;  // in program order
+  std::string chrome_trace() const;            // JSON for chrome://tracing and ui.perfetto.dev
+
+ private:
+  friend Program compile(const Graph& graph, const CompileOptions& options);
+  struct Impl;
+  explicit Program(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+  std::shared_ptr<const Impl> impl_;
+};
+
+Program compile(const Graph& graph, const CompileOptions& options = {});
+
+}  // namespace v0
+}  // namespace fuseloom
