@@ -1,0 +1,174 @@
+#include "model.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <set>
+
+#include "base/check.h"
+#include "build/isa.h"
+#include "front/npy.h"
+#include "front/onnx/importer.h"
+#include "front/onnx/mapped_file.h"
+#include "front/onnx/tensor_proto.h"
+#include "graph/text.h"
+#include "op/op.h"
+
+namespace fuseloom::tool {
+
+namespace {
+
+bool ends_with(const std::string& text, std::string_view end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+// "NAME=VALUE" split at the last '=' (a name in a model may hold one).
+std::pair<std::string, std::string> split_assignment(const std::string& text, const std::string& option) {
+  const size_t equals = text.rfind('=');
+  FL_REQUIRE(equals != std::string::npos && equals > 0 && equals + 1 < text.size(), "{} {}: expected NAME=VALUE", option, text);
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+std::map<std::string, int64_t> parse_dims(const std::vector<std::string>& arguments) {
+  std::map<std::string, int64_t> dims;
+  for (const std::string& argument : arguments) {
+    const auto [name, value] = split_assignment(argument, "--dim");
+    int64_t size = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), size);
+    FL_REQUIRE(error == std::errc() && end == value.data() + value.size() && size >= 0, "--dim {}: expected a size >= 0", argument);
+    dims[name] = size;
+  }
+  return dims;
+}
+
+// SplitMix64 (Steele, Lea, Flood 2014).
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  uint64_t next() {
+    uint64_t z = state_ += 0x9e3779b97f4a7c15;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    return z ^ (z >> 31);
+  }
+
+ private:
+  uint64_t state_;
+};
+
+int64_t smallest_size(const graph::Graph& graph, const std::string& symbol) {
+  const auto known = graph.facts().symbols.find(symbol);
+  if (known == graph.facts().symbols.end()) return 1;
+  const sym::Range& range = known->second;
+  const int64_t least = std::max<int64_t>(1, range.low), step = std::max<int64_t>(1, range.divisor);
+  return std::min((least + step - 1) / step * step, range.high);
+}
+
+}  // namespace
+
+Tensor random_tensor(DType dtype, Dims dims, uint64_t seed) {
+  Tensor tensor(dtype, std::move(dims));
+  Random random(seed);
+  for (int64_t i = 0; i < tensor.count(); ++i) {
+    const uint64_t bits = random.next();
+    const double uniform = static_cast<double>(bits >> 11) * 0x1p-52 - 1;   // [-1, 1)
+    if (is_complex(dtype)) {
+      tensor.set_complex(i, uniform, static_cast<double>(random.next() >> 11) * 0x1p-52 - 1);
+    } else if (is_float(dtype)) {
+      tensor.set(i, uniform);
+    } else if (is_int(dtype) && dtype_bits(dtype) <= 16) {
+      const int64_t span = int64_t{1} << dtype_bits(dtype);
+      tensor.set_int(i, static_cast<int64_t>(bits % static_cast<uint64_t>(span)) - (is_signed_int(dtype) ? span / 2 : 0));
+    } else {
+      tensor.set_int(i, static_cast<int64_t>(bits >> 63));
+    }
+  }
+  return tensor;
+}
+
+Tensor read_tensor(const std::string& path) {
+  if (!ends_with(path, ".pb")) return front::read_npy(path);
+  const front::onnx::MappedFile file = front::onnx::map_file(path);
+  const front::onnx::TensorProto proto = front::onnx::parse_tensor(file.bytes, path);
+  return front::onnx::TensorSource(path, nullptr, false, "").load(proto).contiguous_copy();
+}
+
+Model load_model(const ModelArguments& arguments) {
+  FL_SUPPORTED(arguments.device == "cpu", "device '{}': this build has the devices: cpu", arguments.device);
+  if (ends_with(arguments.path, ".fl")) {
+    std::ifstream file(arguments.path, std::ios::binary);
+    FL_REQUIRE(file.good(), "{}: cannot be read", arguments.path);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    Model model{.graph = graph::parse_graph(text, op::standard_ops(), arguments.path)};
+    for (const graph::ValueId id : model.graph.inputs()) model.input_names.push_back(model.graph.value(id).name);
+    for (const graph::ValueId id : model.graph.outputs()) model.output_names.push_back(model.graph.value(id).name);
+    return model;
+  }
+  front::onnx::ImportedModel imported = front::onnx::import_onnx(arguments.path);
+  Model model{.graph = std::move(imported.graph)};
+  const auto names = [](const std::vector<front::onnx::ImportedValue>& values, size_t total) {
+    std::vector<std::string> out(total);
+    for (const front::onnx::ImportedValue& value : values)
+      for (size_t i = 0; i < value.count; ++i) out[value.first + i] = value.sequence ? fmt::format("{}_{}", value.name, i) : value.name;
+    return out;
+  };
+  model.input_names = names(imported.inputs, model.graph.inputs().size());
+  model.output_names = names(imported.outputs, model.graph.outputs().size());
+  return model;
+}
+
+std::vector<Tensor> make_inputs(const Model& model, const ModelArguments& arguments) {
+  const std::vector<graph::ValueId>& ids = model.graph.inputs();
+  std::vector<Tensor> inputs(ids.size());
+  std::map<std::string, int64_t> sizes = parse_dims(arguments.dims);
+
+  // 1. Those from files; they bind the symbols of their shapes.
+  for (const std::string& argument : arguments.inputs) {
+    const auto [name, value] = split_assignment(argument, "--input");
+    size_t index = 0;
+    while (index < ids.size() && model.input_names[index] != name && model.graph.value(ids[index]).name != name) ++index;
+    FL_REQUIRE(index < ids.size(), "--input {}: the model has no input '{}'; its inputs are {}", argument, name,
+               fmt::join(model.input_names, ", "));
+    if (value == "random") continue;
+    inputs[index] = read_tensor(value);
+    const op::TensorType& type = model.graph.type(ids[index]);
+    if (type.rank() != inputs[index].rank()) continue;   // running reports it with all its words
+    for (size_t d = 0; d < type.shape.size(); ++d)
+      if (type.shape[d].is_symbol()) sizes.emplace(type.shape[d].name(), inputs[index].dims()[d]);
+  }
+
+  // 2. The others, random.
+  std::set<std::string> used;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const op::TensorType& type = model.graph.type(ids[i]);
+    for (const sym::Expr& size : type.shape) sym::collect_symbols(size, used);
+    if (inputs[i].valid()) continue;
+    Dims dims;
+    for (const sym::Expr& size : type.shape) {
+      for (const std::string& symbol : sym::symbols_of(size)) {
+        if (sizes.count(symbol) != 0) continue;
+        sizes[symbol] = smallest_size(model.graph, symbol);
+        fmt::print(stderr, "fuseloom: dimension '{}' is taken as {}; --dim {}=N changes that\n", symbol, sizes[symbol], symbol);
+      }
+      dims.push_back(sym::evaluate(size, sizes));
+    }
+    inputs[i] = random_tensor(type.dtype, std::move(dims), arguments.seed + i);
+  }
+  for (const auto& [name, size] : parse_dims(arguments.dims))
+    FL_REQUIRE(used.count(name) != 0, "--dim {}={}: no input has a dimension of that name; there are: {}", name, size, fmt::join(used, ", "));
+  return inputs;
+}
+
+compile::Options make_options(const ModelArguments& arguments, const Model& model, std::span<const Tensor> inputs) {
+  const std::optional<build::Isa> isa = build::parse_isa(arguments.isa);
+  FL_REQUIRE(isa.has_value(), "--isa {}: expected native, baseline, avx2 or avx512", arguments.isa);
+  compile::Options options{.fuse = !arguments.no_fuse, .isa = *isa, .threads = arguments.threads};
+  if (!inputs.empty()) options.hint = graph::bind_symbols(model.graph, inputs);
+  options.run.poison = arguments.poison;
+  if (arguments.has_cache_dir) options.cache_dir = arguments.cache_dir;
+  return options;
+}
+
+}  // namespace fuseloom::tool

@@ -1,0 +1,154 @@
+// Every kernel and every result against the oracle.
+//
+// 1. The passes run once. In the graph they leave, every value gets a name, and the program's buffers take these names.
+// 2. The oracle evaluates the graph as imported: the results are compared with its results, so that a wrong pass shows.
+// 3. The oracle evaluates the graph after the passes, node by node: each value that a kernel stored is compared with the
+//    node that the oracle computed it by. The first one that differs is named.
+#include <cmath>
+#include <map>
+
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "compare.h"
+#include "progress.h"
+#include "program/program.h"
+#include "verbs.h"
+
+namespace fuseloom::tool {
+
+namespace {
+
+using graph::Graph;
+using graph::NodeId;
+using graph::ValueId;
+
+void run_passes(Graph& graph) {
+  const std::vector<graph::NamedPass> passes = compile::pipeline_passes();
+  graph::run_passes(graph, passes);
+}
+
+void name_every_value(Graph& graph) {
+  for (int32_t i = 0; i < graph.value_count(); ++i) {
+    const graph::Value& value = graph.value({i});
+    if (value.name.empty() && (!value.producer.valid() || graph.has_node(value.producer))) graph.set_value_name({i}, fmt::format("value_{}", i));
+  }
+}
+
+std::vector<std::string> names_of(std::span<const graph::NamedPass> passes) {
+  std::vector<std::string> names;
+  for (const graph::NamedPass& pass : passes) names.push_back(pass.name);
+  return names;
+}
+
+// The names of the buffers that the line hook is given after a line, in its order: the temporaries first written there.
+std::vector<std::string> written_names(const program::Program& program, std::span<const program::LiveRange> ranges, size_t line) {
+  std::vector<std::string> names;
+  for (size_t b = 0; b < program.buffers.size(); ++b) {
+    if (program.buffers[b].kind == program::BufferKind::Temporary && ranges[b].first == static_cast<int32_t>(line)) names.push_back(program.buffers[b].name);
+  }
+  return names;
+}
+
+struct Verification {
+  bool ok = true;
+  double max_abs = 0, max_rel = 0;
+  size_t compared = 0;
+  std::string first_difference;
+};
+
+void note(Verification& total, const Difference& difference, const std::string& what) {
+  if (std::isfinite(difference.max_abs)) {
+    total.max_abs = std::max(total.max_abs, difference.max_abs);
+    total.max_rel = std::max(total.max_rel, difference.max_rel);
+  }
+  if (difference.ok) return;
+  total.ok = false;
+  if (total.first_difference.empty()) total.first_difference = what + ": " + difference.words;
+}
+
+}  // namespace
+
+int verify(const ModelArguments& arguments) {
+  Progress progress;
+  progress.show("loading " + arguments.path);
+  const Model model = load_model(arguments);
+  const std::vector<Tensor> inputs = make_inputs(model, arguments);
+  Graph graph = model.graph.clone();
+  run_passes(graph);
+  name_every_value(graph);
+
+  progress.show("compiling");
+  compile::Options options = make_options(arguments, model, inputs);
+  options.skip_passes = names_of(compile::pipeline_passes());
+  const compile::Compiled compiled = compile::compile(graph.clone(), options);
+  const program::Program& program = compiled.executable->program();
+  const std::vector<program::LiveRange> ranges = program::live_ranges(program);
+
+  progress.show("running");
+  std::map<std::string, Tensor> stored;
+  compiled.executable->set_line_hook([&](size_t line, const program::Line& what, std::span<const Tensor> written) {
+    if (what.nodes.empty()) return;
+    const std::vector<std::string> names = written_names(program, ranges, line);
+    FL_CHECK(names.size() == written.size(), "line {} writes {} values, the hook shows {}", line, names.size(), written.size());
+    for (size_t i = 0; i < names.size(); ++i) stored[names[i]] = written[i].contiguous_copy();
+  });
+  const std::vector<Tensor> outputs = compiled.executable->run(inputs);
+  compiled.executable->set_line_hook({});
+
+  Verification kernels, results;
+  int64_t done = 0;
+  graph::EvaluateOptions watch;
+  watch.after_node = [&](NodeId id, std::span<const Tensor> computed) {
+    progress.show(fmt::format("oracle: node {} of {}", ++done, graph.nodes().size()));
+    const graph::Node& node = graph.node(id);
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      const auto found = stored.find(graph.value(node.outputs[i]).name);
+      if (found == stored.end() || !computed[i].valid()) continue;
+      ++kernels.compared;
+      note(kernels, compare(found->second, computed[i], tolerance_of(computed[i].dtype())),
+           fmt::format("{}, value %{}", graph.describe(id), graph.value(node.outputs[i]).name));
+      stored.erase(found);
+    }
+  };
+  const std::vector<Tensor> after_passes = graph::evaluate(graph, inputs, watch);
+  progress.show("oracle: the graph as imported");
+  const std::vector<Tensor> expected = graph::evaluate(model.graph, inputs);
+  progress.clear();
+  FL_CHECK(outputs.size() == expected.size(), "the program gives {} results of {}", outputs.size(), expected.size());
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    ++results.compared;
+    const Tolerance tolerance = tolerance_of(expected[i].dtype());
+    const bool pass_to_blame = !compare(after_passes[i], expected[i], tolerance).ok;
+    note(results, compare(outputs[i], expected[i], tolerance),
+         fmt::format("output '{}'{}", model.output_names[i], pass_to_blame ? " (already after the graph passes)" : ""));
+  }
+
+  // A kernel beyond its own tolerance whose effect on the results is not is told, and is no failure: the tolerance of an
+  // intermediate value says nothing about what the model makes of it.
+  const bool ok = results.ok;
+  const std::string first = !kernels.first_difference.empty() ? kernels.first_difference : results.first_difference;
+  if (arguments.json) {
+    nlohmann::ordered_json json = {{"ok", ok},
+                                   {"max_abs", results.max_abs},
+                                   {"max_rel", results.max_rel},
+                                   {"kernels", compiled.report.kernels},
+                                   {"nodes", compiled.report.nodes},
+                                   {"values_compared", kernels.compared},
+                                   {"values_max_rel", kernels.max_rel},
+                                   {"first_difference", nullptr}};
+    if (!first.empty()) json["first_difference"] = first;
+    if (!results.first_difference.empty()) json["first_wrong_output"] = results.first_difference;
+    fmt::print("{}\n", json.dump());
+  } else {
+    fmt::print("{}: {} outputs and {} stored values of {} kernels ({} nodes) compared\n", ok ? "ok" : "MISMATCH", results.compared,
+               kernels.compared, compiled.report.kernels, compiled.report.nodes);
+    fmt::print("greatest error of the outputs: {:.3g} absolute, {:.3g} relative; of stored values: {:.3g} relative\n", results.max_abs,
+               results.max_rel, kernels.max_rel);
+    if (!results.first_difference.empty()) fmt::print("{}\n", results.first_difference);
+    if (!kernels.first_difference.empty()) fmt::print("first value beyond its tolerance: {}\n", kernels.first_difference);
+  }
+  return ok ? kOk : kMismatch;
+}
+
+}  // namespace fuseloom::tool
