@@ -13,8 +13,9 @@
 
 namespace {
 
-using namespace fuseloom;
 using namespace fuseloom::tool;
+using fuseloom::Unsupported;
+using fuseloom::UserError;
 
 // Options that belong to every verb with a model. `inputs`: the verb runs it.
 void add_model_options(CLI::App& verb, ModelArguments& arguments, bool inputs = true) {

@@ -15,6 +15,7 @@
 #include "front/onnx/tensor_proto.h"
 #include "graph/text.h"
 #include "op/op.h"
+#include "sym/evaluator.h"
 
 namespace fuseloom::tool {
 
