@@ -76,12 +76,10 @@ std::string run_data_set(const std::string& model_path, const std::string& folde
   std::vector<Datum> data;
   size_t index = 0;
   for (const ValueInfoProto& input : proto.graph.inputs) {
-    const std::string path = data_path(folder, "input", index);
     const bool initialized = std::any_of(proto.graph.initializers.begin(), proto.graph.initializers.end(),
                                          [&](const TensorProto& tensor) { return tensor.name == input.name; });
-    if (initialized && !fs::exists(path)) continue;
-    ++index;
-    data.push_back(load_value(path, input.type));
+    if (initialized) continue;
+    data.push_back(load_value(data_path(folder, "input", index++), input.type));
     if (!data.back().present) continue;
     import_options.present_optionals.emplace_back(input.name);
     const std::vector<Tensor>& tensors = data.back().tensors;
