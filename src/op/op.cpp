@@ -166,6 +166,7 @@ OpTable make_standard_ops() {
   add_resample_ops(table);
   add_recurrent_ops(table);
   add_signal_ops(table);
+  add_require_ops(table);
   add_control_ops(table);
   return table;
 }

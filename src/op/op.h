@@ -191,6 +191,7 @@ void add_resample_ops(OpTable& table);      // resample.cpp: resize, grid_sample
 void add_recurrent_ops(OpTable& table);     // recurrent.cpp: lstm, gru, rnn
 void add_select_ops(OpTable& table);        // select.cpp: top_k, sort, non_zero, unique, compress, nms
 void add_signal_ops(OpTable& table);        // signal.cpp: dft, stft
+void add_require_ops(OpTable& table);       // require.cpp: run-time checks of sizes
 void add_control_ops(OpTable& table);       // control.cpp: if, while (no reference here: the graph evaluator runs them)
 
 // Checks arity and attributes against the record, then infers. Throws UserError naming the op and the attribute.

@@ -86,6 +86,29 @@ std::optional<bool> known_condition(const NodeImport& n, ValueId condition) {
 
 // ---- If --------------------------------------------------------------------------------------------------------------
 
+// Exporters write squeeze(x, d) as If(size == 1, Squeeze, Identity): the rank would depend on a size. A graph has fixed
+// ranks, so the branch of the equality is taken, and the run checks that it holds.
+bool import_pinned_branch(NodeImport& n, const GraphProto& then_branch, const GraphProto& else_branch) {
+  const auto contents = n.contents(n.in(0));
+  if (!contents.has_value() || contents->size() != 1) return false;
+  const Expr condition = n.simplify((*contents)[0]);
+  const bool equal = condition.kind() == sym::Kind::Eq, differs = condition.kind() == sym::Kind::Ne;
+  if (!equal && !differs) return false;
+  NameScope scope;
+  std::vector<Item> results = n.inline_subgraph(equal ? then_branch : else_branch, scope);
+  const Expr holds = equal ? condition : sym::eq(condition, 0);
+  const std::string message = fmt::format("{}: the model was imported for sizes where {}", n.describe(), sym::to_string(holds));
+  const auto check = [&](const auto& self, Item& item) -> void {
+    if (item.kind == Item::Kind::Tensor) item.value = n.add("require", {item.value}, {{"conditions", Shape{holds}}, {"message", message}});
+    for (Item& element : item.items) self(self, element);
+  };
+  for (size_t i = 0; i < n.output_count() && i < results.size(); ++i) {
+    check(check, results[i]);
+    n.out(i, results[i]);
+  }
+  return true;
+}
+
 void import_if(NodeImport& n) {
   const ValueId condition = n.in(0);
   const GraphProto& then_branch = n.subgraph("then_branch");
@@ -125,6 +148,7 @@ void import_if(NodeImport& n) {
     const op::TensorType& a = graphs[0]->type(flat[0][i].value);
     const op::TensorType& b = graphs[1]->type(flat[1][i].value);
     if (a.dtype != b.dtype) n.fail(fmt::format("the branches give {} and {}", op::to_string(a), op::to_string(b)));
+    if (a.rank() != b.rank() && import_pinned_branch(n, then_branch, else_branch)) return;
     if (a.rank() != b.rank())
       n.unsupported(fmt::format("the branches give tensors of different rank, {} and {}", op::to_string(a), op::to_string(b)));
     types.add(a.dtype, a.shape, b.shape);
