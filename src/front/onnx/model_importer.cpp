@@ -14,7 +14,7 @@ namespace {
 // Functions inside of functions, and the nodes that inlining all of them gives: a few hundred bytes of file could ask for
 // 2^100 nodes.
 constexpr int kMaxFunctionDepth = 64;
-constexpr int64_t kMaxNodes = int64_t{1} << 20;
+constexpr int64_t kMaxNodes = int64_t{1} << 18;
 
 std::string describe(const NodeProto& node) {
   const std::string name = node.name.empty() && !node.outputs.empty() ? fmt::format("giving \"{}\"", node.outputs[0])

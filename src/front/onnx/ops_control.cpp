@@ -94,16 +94,27 @@ bool import_pinned_branch(NodeImport& n, const GraphProto& then_branch, const Gr
   const Expr condition = n.simplify((*contents)[0]);
   const bool equal = condition.kind() == sym::Kind::Eq, differs = condition.kind() == sym::Kind::Ne;
   if (!equal && !differs) return false;
-  NameScope scope;
-  std::vector<Item> results = n.inline_subgraph(equal ? then_branch : else_branch, scope);
   const Expr holds = equal ? condition : sym::eq(condition, 0);
   const std::string message = fmt::format("{}: the model was imported for sizes where {}", n.describe(), sym::to_string(holds));
   const auto check = [&](const auto& self, Item& item) -> void {
     if (item.kind == Item::Kind::Tensor) item.value = n.add("require", {item.value}, {{"conditions", Shape{holds}}, {"message", message}});
     for (Item& element : item.items) self(self, element);
   };
+  // What the branch reads is checked before it is read; a branch that reads nothing has its results checked.
+  const GraphProto& branch = equal ? then_branch : else_branch;
+  NameScope scope;
+  for (const std::string_view name : ModelImporter::free_names(branch)) {
+    const Item* const outer = ModelImporter::find(n.scope(), name);
+    if (outer == nullptr) continue;               // reported when it is read
+    Item item = *outer;
+    const bool constant = item.kind == Item::Kind::Tensor && n.graph().constant(item.value) != nullptr;
+    if (!constant) check(check, item);
+    scope.items.emplace(std::string(name), std::move(item));
+  }
+  const bool reads = !scope.items.empty();
+  std::vector<Item> results = n.inline_subgraph(branch, scope);
   for (size_t i = 0; i < n.output_count() && i < results.size(); ++i) {
-    check(check, results[i]);
+    if (!reads) check(check, results[i]);
     n.out(i, results[i]);
   }
   return true;
