@@ -93,6 +93,83 @@ void Graph::learn_symbols(const op::Shape& shape) {
     for (const std::string& symbol : sym::symbols_of(size)) learn_size(symbol);
 }
 
+void Graph::learn_at_most(const std::string& symbol, int64_t high) {
+  sym::Range& range = facts_.symbols.try_emplace(symbol).first->second;
+  if (range.high <= high) return;
+  range.high = high;
+  for (const std::unique_ptr<Node>& node : nodes_) {
+    if (node == nullptr) continue;
+    for (const std::unique_ptr<Graph>& subgraph : node->subgraphs) {
+      const std::vector<std::string>& outer = subgraph->outer_symbols_;
+      if (std::find(outer.begin(), outer.end(), symbol) != outer.end()) subgraph->learn_at_most(symbol, high);
+    }
+  }
+}
+
+namespace {
+
+// Whether two sizes are equal for every size of a symbol, by looking at 0 and at the rest apart: n + min(n, 1) - 1 is n, but
+// for n = 0. Both must be simplified.
+bool equal_by_cases(const sym::Expr& a, const sym::Expr& b, const sym::Facts& facts) {
+  if (sym::prove_equal(a, b, facts) == sym::Proof::Yes) return true;
+  std::set<std::string> symbols = sym::symbols_of(a);
+  sym::collect_symbols(b, symbols);
+  for (const std::string& symbol : symbols) {
+    const auto known = facts.symbols.find(symbol);
+    if (known == facts.symbols.end() || known->second.low != 0 || known->second.high == 0) continue;
+    sym::Facts positive = facts;
+    positive.symbols[symbol].low = 1;
+    const sym::Substitution zero{{symbol, sym::Expr(0)}};
+    if (sym::prove_equal(sym::simplify(a, positive), sym::simplify(b, positive), positive) == sym::Proof::Yes &&
+        sym::prove_equal(sym::substitute(a, zero), sym::substitute(b, zero), facts) == sym::Proof::Yes)
+      return true;
+  }
+  return false;
+}
+
+// c when the size is min(n, c) for c >= 2: such a size is 1 only where n is.
+std::optional<int64_t> capped_at(const sym::Expr& size, const sym::Expr& symbol) {
+  if (size.kind() != sym::Kind::Min) return std::nullopt;
+  int64_t cap = sym::Range::kMax;
+  bool found = false;
+  for (const sym::Expr& arg : size.args()) {
+    if (arg == symbol) {
+      found = true;
+    } else if (arg.is_const() && *arg.as_const() >= 2) {
+      cap = std::min(cap, *arg.as_const());
+    } else {
+      return std::nullopt;
+    }
+  }
+  return found ? std::optional(cap) : std::nullopt;
+}
+
+}  // namespace
+
+sym::Expr Graph::broadcast(const sym::Expr& a, const sym::Expr& b) {
+  const sym::Expr x = sym::simplify(a, facts_), y = sym::simplify(b, facts_);
+  if (x == y || x.is_const() || y.is_const()) return op::broadcast_size(x, y);
+  for (const auto& [size, symbol] : {std::pair(x, y), std::pair(y, x)}) {
+    if (!symbol.is_symbol()) continue;
+    // The range of an outer symbol is not this graph's to narrow: the branch may never run.
+    if (std::find(outer_symbols_.begin(), outer_symbols_.end(), symbol.name()) != outer_symbols_.end()) continue;
+    if (const std::optional<int64_t> cap = capped_at(size, symbol)) {
+      learn_at_most(symbol.name(), *cap);
+      return symbol;
+    }
+  }
+  if (equal_by_cases(x, y, facts_)) return x.is_symbol() || !(y.is_symbol() || y < x) ? x : y;
+  return sym::simplify(op::broadcast_size(x, y), facts_);
+}
+
+op::Shape Graph::broadcast(const op::Shape& a, const op::Shape& b) {
+  const op::Shape &longer = a.size() >= b.size() ? a : b, &shorter = a.size() >= b.size() ? b : a;
+  op::Shape result = longer;
+  const size_t lead = longer.size() - shorter.size();
+  for (size_t i = 0; i < shorter.size(); ++i) result[lead + i] = broadcast(longer[lead + i], shorter[i]);
+  return result;
+}
+
 void Graph::set_outer_symbols(std::vector<std::string> symbols) {
   outer_symbols_ = std::move(symbols);
   for (const std::string& symbol : outer_symbols_) learn_size(symbol);
@@ -270,6 +347,12 @@ NodeId Graph::add_node(std::string_view op, std::vector<ValueId> inputs, op::Att
     throw UserError(with_origin(error.what(), origin));
   } catch (const Unsupported& error) {
     throw Unsupported(with_origin(error.what(), origin));
+  }
+  if (record.family == op::Family::Elementwise && inputs.size() > 1 &&
+      std::any_of(output_types[0].shape.begin(), output_types[0].shape.end(), [](const sym::Expr& e) { return e.kind() == sym::Kind::Select; })) {
+    op::Shape shape = types[0].shape;
+    for (size_t i = 1; i < types.size(); ++i) shape = broadcast(shape, types[i].shape);
+    output_types[0].shape = std::move(shape);
   }
   FL_CHECK(static_cast<int64_t>(output_types.size()) == output_count, "{}: inference gives {} types for {} outputs", op,
            output_types.size(), output_count);

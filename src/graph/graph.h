@@ -111,6 +111,9 @@ class Graph {
   NodeId add_control_node(std::string_view op, std::vector<ValueId> inputs, op::Attrs attrs,
                           std::vector<std::unique_ptr<Graph>> subgraphs, std::vector<op::TensorType> output_types,
                           std::string origin = "");
+  // The shape that two shapes broadcast to, with all that facts() knows (op::broadcast_shapes knows none). It also learns:
+  // sizes min(n, 128) and n go together only for n <= 128, so that n gets this range, which every run checks.
+  op::Shape broadcast(const op::Shape& a, const op::Shape& b);
   // Shorthand: the first output.
   ValueId add(std::string_view op, std::vector<ValueId> inputs, op::Attrs attrs = {}, std::string origin = "");
   ValueId add_constant(Tensor value, std::string name = "");
@@ -145,6 +148,8 @@ class Graph {
   std::string unique_name(std::string name);
   void learn_symbols(const op::Shape& shape);
   void learn_size(const std::string& symbol);
+  void learn_at_most(const std::string& symbol, int64_t high);
+  sym::Expr broadcast(const sym::Expr& a, const sym::Expr& b);
   void check_input(ValueId id, std::string_view op) const;
   void add_use(ValueId value, NodeId user);
   void drop_use(ValueId value);

@@ -116,6 +116,35 @@ TEST(Graph, SubstitutesSymbolsEverywhere) {
   EXPECT_NE(text.find("then(%x: f32[n]) outer {n} {\n    %t"), std::string::npos) << text;
 }
 
+TEST(Graph, BroadcastLearnsRanges) {
+  // A table of 128 positions: longer sequences are illegal, and every run checks that.
+  const Graph graph = parse(R"(
+    graph main(%x: f32[b, n, 4], %t: f32[128, 4]) {
+      %p = slice(%t) {starts = <0, 0>, sizes = <min(n, 128), 4>, steps = [1, 1]}
+      %y = add(%x, %p)
+      return %y
+    })");
+  EXPECT_EQ(op::to_string(graph.type(graph.outputs()[0])), "f32[b, n, 4]");
+  EXPECT_EQ(graph.facts().symbols.at("n").high, 128);
+  expect_error<UserError>([&] { evaluate(graph, std::vector<Tensor>{Tensor(DType::F32, {1, 129, 4}), Tensor(DType::F32, {128, 4})}); },
+                          "n = 129, but it must be in 0 .. 128");
+  EXPECT_EQ(evaluate(graph, std::vector<Tensor>{Tensor(DType::F32, {1, 0, 4}), Tensor(DType::F32, {128, 4})})[0].dims(), (Dims{1, 0, 4}));
+}
+
+TEST(Graph, BroadcastLooksAtZeroApart) {
+  Graph graph(op::standard_ops());
+  graph.add_input("x", f32({sym::Expr::symbol("n"), sym::Expr::symbol("m")}));
+  const auto broadcast = [&](const char* a, const char* b) {
+    return sym::to_string(graph.broadcast(op::Shape{sym::parse_expr(a)}, op::Shape{sym::parse_expr(b)})[0]);
+  };
+  // What a difference of neighbours leaves of [x, x[:1]].
+  EXPECT_EQ(broadcast("n + min(n, 1) - min(n + min(n, 1), 1)", "n"), "n");
+  EXPECT_EQ(broadcast("n", "m"), sym::to_string(op::broadcast_size(sym::parse_expr("n"), sym::parse_expr("m"))));
+  // min(n, 1) broadcasts with any n: nothing follows for n.
+  EXPECT_NE(broadcast("min(n, 1)", "n"), "n");
+  EXPECT_EQ(graph.facts().symbols.at("n").high, sym::Range::kMax);
+}
+
 TEST(Graph, FreshSymbolsAreFree) {
   Graph graph = parse("graph main(%x: f32[u0, u2]) { return %x }");
   EXPECT_EQ(graph.fresh_symbol("u"), "u1");

@@ -165,7 +165,7 @@ void import_transpose(NodeImport& n) {
 void import_expand(NodeImport& n) {
   const ValueId x = n.in(0);
   const Shape target = n.read_sizes(n.in(1));
-  n.out(n.expand(x, op::broadcast_shapes(n.shape(x), target)));
+  n.out(n.expand(x, n.graph().broadcast(n.shape(x), target)));
 }
 
 void import_concat(NodeImport& n) {
