@@ -265,7 +265,7 @@ class ContractionLowering {
     build.define("group_", sym::floor_div(Expr::symbol("p_"), panels));
     const Expr low = build.define("panel_low_", sym::mod(Expr::symbol("p_"), panels) * tile);
     build.open(kK, 0, k_size_, Binding::Serial);
-    build.open(left ? kM : kN, 0, tile, Binding::Vector, static_cast<int32_t>(std::min<int64_t>(tile, 16)), 1);
+    build.open(left ? kM : kN, 0, tile, Binding::Vector, 16, 1);
     const Expr lane = Expr::symbol(left ? kM : kN);
     const ScalarId value = operand_inside(build, left, low, size);
     const kernel::BufferId target = build.argument(Argument{.kind = Argument::Kind::Prepared}, "packed", dtype_, groups * panels * tile * k_size_, kernel::Access::Write);
