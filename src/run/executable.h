@@ -22,9 +22,11 @@ class ThreadPool {
   explicit ThreadPool(int32_t threads);          // including the caller; 0: as many as there are cores
   ~ThreadPool();
   int32_t size() const;
-  // Calls body(worker, begin, end) until [0, extent) is covered in chunks of `grain`; the caller takes part. Any number of
-  // threads may call at once. worker < size().
-  void parallel_for(int64_t extent, int64_t grain, const std::function<void(int32_t worker, int64_t begin, int64_t end)>& body);
+  // Calls body(worker, begin, end) until [0, extent) is covered in chunks of `grain` (or larger ones, when one thread does
+  // it all); the caller takes part as worker 0. Any number of threads may call at once. worker < size(). At most `threads`
+  // take part (0: all). An exception of the body stops the loop and is thrown to the caller.
+  void parallel_for(int64_t extent, int64_t grain, const std::function<void(int32_t worker, int64_t begin, int64_t end)>& body,
+                    int32_t threads = 0);
  private:
   struct State;
   std::unique_ptr<State> state_;
@@ -44,8 +46,14 @@ struct KernelStatistics {                        // A17
   double seconds = 0;
   int64_t bytes = 0;                             // of one call (the last shape)
 };
+struct ProfileEvent {
+  size_t kernel = 0;                             // in Profile::kernels
+  double start = 0, seconds = 0;                 // start: on the steady clock
+  uint64_t thread = 0;
+};
 struct Profile {
-  std::vector<KernelStatistics> kernels;         // in program order, nested programs after
+  std::vector<KernelStatistics> kernels;         // launches, calls, copies, branches and loops in program order, nested programs after
+  std::vector<ProfileEvent> events;              // the first 65536 of every program
   int64_t runs = 0;
   double seconds = 0;
   std::string chrome_trace() const;              // JSON
@@ -79,7 +87,7 @@ class Executable {
   void set_line_hook(std::function<void(size_t line, const program::Line&, std::span<const Tensor>)> hook) const;
 
  private:
-  class Impl;
+  struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 

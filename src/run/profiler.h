@@ -1,0 +1,39 @@
+// Times of lines (A17).
+#pragma once
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "run/executable.h"
+
+namespace fuseloom::run {
+
+using LineHook = std::function<void(size_t line, const program::Line&, std::span<const Tensor>)>;
+
+double seconds_now();
+
+// The statistics of one program's lines; runs on several threads add to the same.
+class LineProfiler {
+ public:
+  explicit LineProfiler(size_t lines) : lines_(lines) {}
+  void add(size_t line, double start, double end, int64_t bytes);
+  // Appends the lines that do work, and what happened when.
+  void collect(const program::Program& program, Profile& profile) const;
+
+ private:
+  struct LineTimes {
+    int64_t calls = 0, bytes = 0;
+    double seconds = 0;
+  };
+  struct Event {
+    size_t line = 0;
+    double start = 0, seconds = 0;
+    uint64_t thread = 0;
+  };
+  static constexpr size_t kMostEvents = 1 << 16;  // a long profile keeps its beginning
+  mutable std::mutex mutex_;
+  std::vector<LineTimes> lines_;
+  std::vector<Event> events_;
+};
+
+}  // namespace fuseloom::run
