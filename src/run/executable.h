@@ -75,7 +75,7 @@ class Executable {
   // up without allocation.
   void run_into(std::span<const Tensor> inputs, std::span<Tensor> outputs) const;
 
-  // Before any run: sizes by symbol or by input dims.
+  // Before any run, from the sizes of the inputs. Throws Unsupported where sizes of results depend on the data.
   std::vector<Dims> output_dims(std::span<const Dims> input_dims) const;
   int64_t arena_bytes(std::span<const Dims> input_dims) const;       // planned peak of temporaries
   int64_t arena_lower_bound(std::span<const Dims> input_dims) const; // largest sum of live temporaries

@@ -1,7 +1,6 @@
 #include "run/loaded_program.h"
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 #include <unordered_map>
 
@@ -27,7 +26,6 @@ class LoadedProgramBuilder {
   void build() {
     bind_symbols();
     find_used_buffers();
-    share_storages();
     make_storages();
     choose_results();
     assign_slots();
@@ -167,103 +165,71 @@ class LoadedProgramBuilder {
     for (const program::Output& output : program_.outputs) use(output.buffer);
   }
 
-  Expr bytes(BufferId id) const { return op::count_of(buffer(id).type.shape) * dtype_bytes(buffer(id).type.dtype); }
-  bool same_bytes(BufferId a, BufferId b) const { return sym::prove_equal(bytes(a), bytes(b), program_.facts) == sym::Proof::Yes; }
+  bool is_dynamic(int32_t storage_buffer) const {
+    const op::Shape& shape = program_.buffers[static_cast<size_t>(storage_buffer)].type.shape;
+    return std::any_of(shape.begin(), shape.end(), [&](const Expr& size) { return stage_of(size) > 0; });
+  }
+
+  void make_storages() {
+    storage_.assign(program_.buffers.size(), -1);
+    const auto add = [&](std::span<const BufferId> buffers, Storage storage) {
+      storage.buffer = buffers[0];
+      for (const BufferId id : buffers) storage_[static_cast<size_t>(id.index)] = static_cast<int32_t>(out_.storages_.size());
+      out_.storages_.push_back(storage);
+    };
+    for (const program::ArenaSlot& slot : program::arena_slots(program_))
+      add(slot.buffers, {.place = Storage::Place::Arena, .first = slot.range.first, .last = slot.range.last});
+    for (size_t b = 0; b < program_.buffers.size(); ++b) {
+      const Buffer& each = program_.buffers[b];
+      if (used_[b] == 0 || each.kind == BufferKind::View || storage_[b] >= 0) continue;
+      Storage storage{.first = ranges_[b].first, .last = ranges_[b].last};
+      switch (each.kind) {
+        case BufferKind::Input:
+          storage.place = Storage::Place::Input;
+          storage.index = each.index;
+          break;
+        case BufferKind::Constant:
+        case BufferKind::Prepared: storage.place = Storage::Place::Fixed; break;
+        case BufferKind::Temporary:
+        case BufferKind::View: storage.place = Storage::Place::Dynamic; break;
+      }
+      const BufferId id{static_cast<int32_t>(b)};
+      add({&id, 1}, storage);
+    }
+    for (size_t b = 0; b < program_.buffers.size(); ++b) {
+      if (used_[b] != 0) storage_[b] = storage_[static_cast<size_t>(root(BufferId{static_cast<int32_t>(b)}))];
+    }
+  }
+
   // The view is all of its storage.
   bool is_whole(BufferId id) const {
     for (BufferId at = id; buffer(at).kind == BufferKind::View; at = buffer(at).base) {
       if (!buffer(at).offset.is_const(0)) return false;
     }
-    return same_bytes(id, BufferId{root(id)});
-  }
-  bool is_dynamic(int32_t storage_buffer) const {
-    for (const Expr& size : program_.buffers[static_cast<size_t>(storage_buffer)].type.shape) {
-      if (stage_of(size) > 0) return true;
-    }
-    return false;
+    const auto bytes = [&](BufferId of) { return op::count_of(buffer(of).type.shape) * dtype_bytes(buffer(of).type.dtype); };
+    return sym::prove_equal(bytes(id), bytes(BufferId{root(id)}), program_.facts) == sym::Proof::Yes;
   }
 
-  // B5: leader_[b] is the buffer whose memory b takes, or b itself; last_[leader] is where the shared memory dies.
-  void share_storages() {
-    leader_.resize(program_.buffers.size());
-    std::iota(leader_.begin(), leader_.end(), 0);
-    last_.resize(program_.buffers.size());
-    for (size_t b = 0; b < ranges_.size(); ++b) last_[b] = ranges_[b].last;
-    for (size_t i = 0; i < program_.lines.size(); ++i) {
-      const auto* launch = std::get_if<program::Launch>(&program_.lines[i].what);
-      if (launch == nullptr) continue;
-      for (const auto& [written, read] : launch->in_place) share(*launch, static_cast<int32_t>(i), written, read);
-    }
-  }
-  void share(const program::Launch& launch, int32_t line, BufferId written, BufferId read) {
-    const int32_t to = root(written), from = root(read);
-    if (to == from || program_.buffers[static_cast<size_t>(to)].kind != BufferKind::Temporary ||
-        program_.buffers[static_cast<size_t>(from)].kind != BufferKind::Temporary)
-      return;
-    const int32_t leader = leader_[static_cast<size_t>(from)];
-    if (range(to).first != line || leader_[static_cast<size_t>(to)] != to || last_[static_cast<size_t>(leader)] != line) return;
-    if (!is_whole(written) || !is_whole(read) || !same_bytes(written, read) || is_dynamic(to) != is_dynamic(leader)) return;
-    // The kernel may touch the memory through this pair only.
-    const auto uses = [&](int32_t storage) {
-      return std::count_if(launch.buffers.begin(), launch.buffers.end(), [&](BufferId id) { return leader_[static_cast<size_t>(root(id))] == storage; });
-    };
-    if (uses(to) != 1 || uses(leader) != 1) return;
-    leader_[static_cast<size_t>(to)] = leader;
-    last_[static_cast<size_t>(leader)] = range(to).last;
-  }
-
-  void make_storages() {
-    storage_.assign(program_.buffers.size(), -1);
-    for (size_t b = 0; b < program_.buffers.size(); ++b) {
-      const Buffer& each = program_.buffers[b];
-      if (used_[b] == 0 || each.kind == BufferKind::View || leader_[b] != static_cast<int32_t>(b)) continue;
-      Storage storage{.buffer = BufferId{static_cast<int32_t>(b)}, .index = each.index, .first = ranges_[b].first, .last = last_[b]};
-      switch (each.kind) {
-        case BufferKind::Input: storage.place = Storage::Place::Input; break;
-        case BufferKind::Constant:
-        case BufferKind::Prepared: storage.place = Storage::Place::Fixed; break;
-        case BufferKind::Temporary:
-          storage.index = -1;
-          storage.place = is_dynamic(static_cast<int32_t>(b)) ? Storage::Place::Dynamic : Storage::Place::Arena;
-          break;
-        case BufferKind::View: break;
-      }
-      storage_[b] = static_cast<int32_t>(out_.storages_.size());
-      out_.storages_.push_back(storage);
-    }
-    for (size_t b = 0; b < program_.buffers.size(); ++b) {
-      if (used_[b] == 0) continue;
-      const int32_t leader = leader_[static_cast<size_t>(root(BufferId{static_cast<int32_t>(b)}))];
-      storage_[b] = storage_[static_cast<size_t>(leader)];
-    }
-  }
-
-  // A temporary that is a whole result is computed in the result's memory.
+  // A temporary that is a whole result is computed in the result's memory. The first result gets it, others are copies.
   void choose_results() {
     direct_.assign(program_.outputs.size(), -1);
     std::set<int32_t> taken;
     for (size_t i = 0; i < program_.outputs.size(); ++i) {
       const program::Output& output = program_.outputs[i];
-      if (output.strides || !output.offset.is_const(0)) continue;
+      if (output.strides) continue;
       const int32_t index = storage_[static_cast<size_t>(output.buffer.index)];
       Storage& storage = out_.storages_[static_cast<size_t>(index)];
-      const bool temporary = storage.place == Storage::Place::Arena || storage.place == Storage::Place::Dynamic;
-      if (!temporary || !is_whole(output.buffer) || !taken.insert(index).second) continue;
-      int32_t stage = 0;
-      for (const Expr& size : output.type.shape) stage = std::max(stage, stage_of(size));
-      // The result's sizes must be known when its memory is needed.
-      int32_t known = 0;
+      if (storage.place != Storage::Place::Dynamic || taken.count(index) != 0 || !is_whole(output.buffer)) continue;
+      // The result's sizes must be known when its memory is needed: before the line, or when the line itself defines the
+      // sizes, after it.
+      int32_t known = 0, sized = 0, result_sized = 0;
       for (int32_t line = 0; line < storage.first; ++line) known = std::max(known, opens_[static_cast<size_t>(line)]);
-      if (storage.place == Storage::Place::Arena) {
-        if (stage > 0) continue;
-        storage.place = Storage::Place::Result;
-        storage.index = static_cast<int32_t>(i);
-      } else {
-        int32_t sized = 0;
-        for (const Expr& size : buffer(storage.buffer).type.shape) sized = std::max(sized, stage_of(size));
-        if (stage > (sized <= known ? known : opens_[static_cast<size_t>(storage.first)])) continue;
-        storage.index = static_cast<int32_t>(i);
-      }
+      for (const Expr& size : buffer(storage.buffer).type.shape) sized = std::max(sized, stage_of(size));
+      for (const Expr& size : output.type.shape) result_sized = std::max(result_sized, stage_of(size));
+      if (result_sized > (sized <= known ? known : opens_[static_cast<size_t>(storage.first)])) continue;
+      if (!is_dynamic(storage.buffer.index) && result_sized == 0) storage.place = Storage::Place::Result;
+      storage.index = static_cast<int32_t>(i);
+      taken.insert(index);
       direct_[i] = index;
     }
   }
@@ -479,7 +445,7 @@ class LoadedProgramBuilder {
   std::unordered_map<std::string, int32_t> stages_;  // by symbol
   std::vector<int32_t> opens_;                       // by line
   std::vector<char> used_;                           // by buffer
-  std::vector<int32_t> leader_, last_, storage_;     // by buffer
+  std::vector<int32_t> storage_;                     // by buffer
   std::vector<int32_t> direct_;                      // by output
   std::vector<KernelFunction> functions_;            // by kernel
 };

@@ -4,7 +4,7 @@
 //              opens stage k. An expression belongs to the latest stage of its symbols.
 //   values     every expression that a run needs, compiled to one evaluator per stage. Those of stage 0 are evaluated when
 //              an entry is made (entry.h), the others right after the line that opens their stage.
-//   storages   what has memory of its own. Temporaries that one Launch writes over the other, in place, are one storage.
+//   storages   what has memory of its own: the arena's slots (program::arena_slots) and everything outside the arena.
 //   slots      the pointers of a run: slot 0 is the arena, then one for each storage outside it, and one for each view
 //              whose offset is known at run time only. An argument of a kernel is a slot and an offset in bytes.
 //   steps      the lines, with what happens around them: memory that is taken and given back, stages that open.
