@@ -257,6 +257,63 @@ TEST(Evaluate, NoInputsAndNoElementsR45) {
   EXPECT_EQ(run("graph g() { %i = iota() {shape = <0, 3>, axis = 0, dtype = :f32} %j = neg(%i) return %j }", {})[0].dims(), (Dims{0, 3}));
 }
 
+TEST(Evaluate, ViewsByRunTimeBoundsR6) {
+  const std::vector<Tensor> results = run(R"(
+    graph g(%x: f32[n], %k: i64[1]) {
+      %b = bind_symbols(%k) {defines = <k>}
+      %s = slice(%x) {starts = <k>, sizes = <n - k>, steps = [1]}
+      %e = expand(%x) {shape = <2, n>}
+      return %s, %e
+    })", {floats({3}, {1, 2, 3}), ints({1}, {1})});
+  expect_equal(results[0], floats({2}, {2, 3}));
+  expect_equal(results[1], floats({2, 3}, {1, 2, 3, 1, 2, 3}));
+}
+
+TEST(Evaluate, TheOldValueOutlivesTheScatterR8) {
+  const std::vector<Tensor> results = run(R"(
+    graph g(%x: f32[n], %i: i64[m], %u: f32[m]) {
+      %y = scatter_elements(%x, %i, %u) {axis = 0, reduction = "add"}
+      %z = div(%y, %x)
+      return %y, %z
+    })", {floats({2}, {2, 4}), ints({3}, {1, 1, -1}), floats({3}, {1, 2, 1})});
+  expect_equal(results[0], floats({2}, {2, 8}));
+  expect_equal(results[1], floats({2}, {1, 2}));
+}
+
+TEST(Evaluate, EmptyReductionsAndBroadcastsR42) {
+  const std::vector<Tensor> results = run(R"(
+    graph g(%x: f32[a, b, c, d], %y: f32[e, f], %u: f32[1, 0], %v: f32[0, 1]) {
+      %s = reduce_sum(%x) {axes = [1], keepdims = 0}
+      %t = reduce_sum(%y) {axes = [0, 1], keepdims = 0}
+      %w = add(%u, %v)
+      return %s, %t, %w
+    })", {Tensor(DType::F32, {3, 4, 0, 5}), Tensor(DType::F32, {5, 0}), Tensor(DType::F32, {1, 0}), Tensor(DType::F32, {0, 1})});
+  EXPECT_EQ(results[0].dims(), (Dims{3, 0, 5}));
+  expect_equal(results[1], floats({}, {0}));
+  EXPECT_EQ(results[2].dims(), (Dims{0, 0}));
+}
+
+TEST(Evaluate, ReduceBroadcastPadR48) {
+  const std::vector<Tensor> results = run(R"(
+    graph g(%x: f32[n, m]) {
+      %s = reduce_sum(%x) {axes = [1], keepdims = 1}
+      %e = expand(%s) {shape = <n, m>}
+      %p = pad(%e) {low = <0, 1>, high = <0, 0>, mode = "constant"}
+      return %p
+    })", {floats({2, 2}, {1, 2, 3, 4})});
+  expect_equal(results[0], floats({2, 3}, {0, 3, 3, 0, 7, 7}));
+}
+
+TEST(Evaluate, NineDimensionsR51) {
+  const std::vector<Tensor> results = run(R"(
+    graph g(%x: f32[2, 1, 1, 1, 1, 1, 1, 1, n]) {
+      %t = transpose(%x) {perm = [8, 7, 6, 5, 4, 3, 2, 1, 0]}
+      %y = add(%t, %x)
+      return %y
+    })", {floats({2, 1, 1, 1, 1, 1, 1, 1, 2}, {1, 2, 3, 4})});
+  expect_equal(results[0], floats({2, 1, 1, 1, 1, 1, 1, 1, 2}, {2, 5, 5, 8}));
+}
+
 TEST(Evaluate, SizesOfSymbolsR50) {
   const Graph graph = parse("graph g(%x: f32[s*(a*b + b)], %a: f32[a, b], %s: f32[s]) nonzero {a*b + b} { %y = reshape(%x) {shape = <s, a*b + b>} return %y }");
   verify(graph);
