@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -28,17 +29,29 @@ std::string read_all(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+// The graph of a golden test file: what stands above its line "// ----".
+std::string before_separator(const std::string& text) { return text.substr(0, text.find("\n// ----\n")); }
+
+std::vector<std::string> split(const std::string& names) {
+  std::vector<std::string> parts;
+  std::istringstream stream(names);
+  for (std::string part; std::getline(stream, part, ',');)
+    if (!part.empty()) parts.push_back(part);
+  return parts;
+}
+
 graph::NamedPass find_pass(const std::string& name) {
   for (const graph::NamedPass& pass : graph::all_passes())
     if (pass.name == name) return pass;
   throw UserError(fmt::format("there is no pass '{}'; --list names them all", name));
 }
 
-int run(const std::string& path, const std::vector<std::string>& names, bool time) {
-  graph::Graph graph = graph::parse_graph(read_all(path), op::standard_ops(), path);
+int run(const std::string& path, const std::string& names, bool time) {
+  const std::string text = before_separator(read_all(path));
+  graph::Graph graph = graph::parse_graph(text, op::standard_ops(), path);
   graph::verify(graph);
   std::vector<graph::NamedPass> passes;
-  for (const std::string& name : names) passes.push_back(find_pass(name));
+  for (const std::string& name : split(names)) passes.push_back(find_pass(name));
   for (const graph::PassReport& report : graph::run_passes(graph, passes))
     if (time) fmt::print(stderr, "{:<32} {:>9.3f} ms{}\n", report.name, report.seconds * 1e3, report.changed ? "" : "  (no change)");
   fmt::print("{}", graph::to_string(graph));
@@ -49,11 +62,10 @@ int run(const std::string& path, const std::vector<std::string>& names, bool tim
 
 int main(int argc, char** argv) {
   CLI::App app("Runs graph passes on graph text", "fuseloom-opt");
-  std::string path = "-";
-  std::vector<std::string> names;
+  std::string path = "-", names;
   bool list = false, time = false;
   app.add_option("file", path, "graph text; - is standard input");
-  app.add_option("--pass", names, "passes to run, in order")->delimiter(',');
+  app.add_option("--pass", names, "passes to run, in order, with commas between");
   app.add_flag("--list", list, "print the names of all passes");
   app.add_flag("--time", time, "print the time of each pass");
   CLI11_PARSE(app, argc, argv);
