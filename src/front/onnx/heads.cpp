@@ -44,7 +44,13 @@ AttentionResult attention(NodeImport& n, const AttentionSpec& spec) {
   std::vector<ValueId> inputs = {spec.q, spec.k, spec.v};
   if (spec.mask.valid()) inputs.push_back(spec.mask);
   Attrs attrs{{"causal", int64_t{spec.causal}}};
-  if (spec.scale != 0) attrs.set("scale", spec.scale);
+  if (spec.scale != 0) {
+    attrs.set("scale", spec.scale);
+  } else if (const Expr size = n.size(spec.q, 3); !size.is_const()) {   // a scale that only the run knows goes into q
+    const ValueId root = n.add("rsqrt", {n.cast(n.sym_scalar(size), DType::F32)});
+    inputs[0] = n.add("mul", {spec.q, n.cast(root, n.dtype(spec.q))});
+    attrs.set("scale", 1.0);
+  }
   if (spec.softcap != 0) attrs.set("softcap", spec.softcap);
   if (spec.causal) attrs.set("past", Shape{spec.past});
   if (spec.scores >= 0) attrs.set("scores", spec.scores);

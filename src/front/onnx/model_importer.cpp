@@ -63,6 +63,8 @@ ModelImporter::ModelImporter(const ModelProto& proto, TensorSource source, const
   for (const OperatorSetProto& opset : proto.opsets) opsets_[std::string(canonical_domain(opset.domain))] = opset.version;
   opsets_.emplace("", 1);   // IR versions 1 and 2 do not say
   for (const FunctionProto& function : proto.functions) {
+    const bool is_new = functions_.emplace(std::tuple(canonical_domain(function.domain), function.name, function.overload), &function).second;
+    FL_REQUIRE(is_new, "{}: the function '{}' of domain '{}' is defined twice", name(), function.name, function.domain);
     Opsets& opsets = function_opsets_[&function];
     for (const OperatorSetProto& opset : function.opsets) opsets[std::string(canonical_domain(opset.domain))] = opset.version;
     for (const auto& [domain, version] : opsets_) opsets.emplace(domain, version);
@@ -110,11 +112,8 @@ void ModelImporter::check_operators() const {
 }
 
 const FunctionProto* ModelImporter::function_of(const NodeProto& node) const {
-  for (const FunctionProto& function : proto_.functions)
-    if (function.name == node.op_type && canonical_domain(function.domain) == canonical_domain(node.domain) &&
-        function.overload == node.overload)
-      return &function;
-  return nullptr;
+  const auto it = functions_.find(std::tuple(canonical_domain(node.domain), node.op_type, node.overload));
+  return it == functions_.end() ? nullptr : it->second;
 }
 
 // ---- graph inputs ----------------------------------------------------------------------------------------------------
@@ -355,14 +354,16 @@ std::vector<size_t> ModelImporter::execution_order(const Block& block, const Nam
   if (order.size() < block.nodes.size()) {
     // Follow unsatisfied inputs from any stuck node until one repeats: that is a cycle.
     size_t at = static_cast<size_t>(std::find_if(waiting.begin(), waiting.end(), [](size_t n) { return n > 0; }) - waiting.begin());
+    std::vector<size_t> waits_for(block.nodes.size(), block.nodes.size());   // for each stuck node one that it waits for
+    for (size_t i = 0; i < block.nodes.size(); ++i)
+      for (const size_t user : users[i])
+        if (waiting[i] > 0) waits_for[user] = i;
     std::vector<size_t> path;
-    while (std::find(path.begin(), path.end(), at) == path.end()) {
+    std::vector<char> visited(block.nodes.size(), 0);
+    while (visited[at] == 0) {
+      visited[at] = 1;
       path.push_back(at);
-      for (size_t i = 0; i < block.nodes.size(); ++i)
-        if (waiting[i] > 0 && std::find(users[i].begin(), users[i].end(), at) != users[i].end()) {
-          at = i;
-          break;
-        }
+      at = waits_for[at];
     }
     std::string cycle;
     const auto begin = std::find(path.begin(), path.end(), at);

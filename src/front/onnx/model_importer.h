@@ -4,6 +4,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -72,6 +73,7 @@ class ModelImporter {
   const op::OpTable* table_;
   Opsets opsets_;
   std::map<const FunctionProto*, Opsets> function_opsets_;
+  std::map<std::tuple<std::string_view, std::string_view, std::string_view>, const FunctionProto*> functions_;   // domain, name, overload
   std::map<std::string, std::string> symbol_of_name_;         // dimension name in the file → symbol
   std::map<std::string, std::string> name_of_symbol_;
   std::set<std::string> bare_symbols_;                        // that some input dimension binds by itself

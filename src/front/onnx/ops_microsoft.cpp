@@ -239,13 +239,15 @@ void import_group_query_attention(NodeImport& n) {
 void import_rotary_embedding(NodeImport& n) {
   const ValueId x = n.in(0);
   const bool packed = n.rank(x) == 3;
-  int64_t heads = n.integer("num_heads", 0);
-  if (packed && heads == 0) {
-    const auto hidden = n.size(x, 2).as_const(), half = n.size(n.in(2), 1).as_const();
-    if (!hidden.has_value() || !half.has_value() || *half == 0) n.unsupported("a number of heads that only the run knows");
-    heads = *hidden / (2 * *half);
+  const int64_t heads = n.integer("num_heads", 0);
+  ValueId split;
+  if (packed && heads == 0) {                     // a head is as long as a row of the tables, twice
+    const Shape s = n.shape(x);
+    const Expr size = n.simplify(n.size(n.in(2), 1) * 2);
+    split = n.transpose(n.reshape(x, {s[0], s[1], n.simplify(sym::floor_div(s[2], size)), size}), {0, 2, 1, 3});
+  } else {
+    split = split_heads(n, x, heads);
   }
-  const ValueId split = split_heads(n, x, heads);
   ValueId positions = n.cast(n.in(1), DType::I64);
   if (n.rank(positions) == 1) {
     const ValueId i = n.add("iota", {}, {{"shape", Shape{1, n.size(split, 2)}}, {"axis", int64_t{1}}, {"dtype", DType::I64}});
@@ -254,7 +256,7 @@ void import_rotary_embedding(NodeImport& n) {
   Attrs attrs{{"interleaved", n.integer("interleaved", 0)}};
   if (const int64_t size = n.integer("rotary_embedding_dim", 0); size != 0) attrs.set("rotary_dim", size);
   const ValueId y = n.add("rotary_embedding", {split, n.in(2), n.in(3), positions}, std::move(attrs));
-  n.out(packed ? join_heads(n, y) : y);
+  n.out(packed ? n.reshape(join_heads(n, y), n.shape(x)) : y);
 }
 
 // ---- quantized -------------------------------------------------------------------------------------------------------
