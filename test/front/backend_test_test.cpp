@@ -32,7 +32,9 @@ class BackendTest : public testing::Test {
   std::string add_test(const std::string& name, const std::string& op, const std::vector<float>& expected) {
     const fs::path folder = root_ / name, data = folder / "test_data_set_0";
     fs::create_directories(data);
-    const auto write = [](const fs::path& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; };
+    const auto write = [](const fs::path& path, const std::string& bytes) {
+      std::ofstream(path, std::ios::binary) << bytes;
+    };
     write(folder / "model.onnx", onnx_model({.nodes = {onnx_node(op, {"x"}, {"y"})},
                                              .inputs = {onnx_value("x", onnx_type::kFloat, {int64_t{2}})},
                                              .outputs = {onnx_value("y", onnx_type::kFloat, {int64_t{2}})}}));
@@ -43,7 +45,7 @@ class BackendTest : public testing::Test {
 
   BackendTestOptions options() const {
     BackendTestOptions options;
-    options.memory_bytes = 0;         // a sanitizer's shadow memory is larger than any sensible limit
+    options.memory_bytes = 0;  // a sanitizer's shadow memory is larger than any sensible limit
     return options;
   }
 
@@ -95,7 +97,9 @@ TEST_F(BackendTest, FindsTestsInNameOrder) {
 TEST(CompareTensors, ToleranceAndSpecialValues) {
   const BackendTestOptions options;
   const double inf = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
-  const auto f = [](std::initializer_list<double> v) { return Tensor::of(DType::F32, {static_cast<int64_t>(v.size())}, v); };
+  const auto f = [](std::initializer_list<double> v) {
+    return Tensor::of(DType::F32, {static_cast<int64_t>(v.size())}, v);
+  };
   EXPECT_EQ(compare_tensors(f({1.0005, nan, inf}), f({1, nan, inf}), options), "");
   EXPECT_NE(compare_tensors(f({1.002}), f({1}), options), "");
   EXPECT_NE(compare_tensors(f({nan}), f({1}), options), "");

@@ -16,7 +16,7 @@
 namespace fuseloom::front::onnx {
 namespace {
 
-using namespace test;   // the writer's words
+using namespace test;  // the writer's words
 constexpr int kF = onnx_type::kFloat, kI = onnx_type::kInt64;
 
 ImportedModel import_graph(const OnnxGraph& graph, int64_t opset = 17, const std::vector<OnnxFunction>& functions = {},
@@ -28,7 +28,9 @@ ImportedModel import_graph(const OnnxGraph& graph, int64_t opset = 17, const std
   return model;
 }
 
-std::vector<Tensor> run(const ImportedModel& model, const std::vector<Tensor>& inputs) { return graph::evaluate(model.graph, inputs); }
+std::vector<Tensor> run(const ImportedModel& model, const std::vector<Tensor>& inputs) {
+  return graph::evaluate(model.graph, inputs);
+}
 
 template <class E = UserError>
 std::string error_of(const OnnxGraph& graph, int64_t opset = 17, const std::vector<OnnxFunction>& functions = {}) {
@@ -48,10 +50,11 @@ void expect_values(const Tensor& tensor, const Dims& dims, const std::vector<dou
 #define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
 TEST(Importer, ElementwiseModelWithNamedDimension) {
-  const ImportedModel model = import_graph({.nodes = {onnx_node("Add", {"x", "w"}, {"t"}), onnx_node("Relu", {"t"}, {"y"})},
-                                            .inputs = {onnx_value("x", kF, {"batch", int64_t{2}})},
-                                            .outputs = {onnx_value("y", kF, {"batch", int64_t{2}})},
-                                            .initializers = {onnx_floats("w", {2}, {-2, 1})}});
+  const ImportedModel model =
+      import_graph({.nodes = {onnx_node("Add", {"x", "w"}, {"t"}), onnx_node("Relu", {"t"}, {"y"})},
+                    .inputs = {onnx_value("x", kF, {"batch", int64_t{2}})},
+                    .outputs = {onnx_value("y", kF, {"batch", int64_t{2}})},
+                    .initializers = {onnx_floats("w", {2}, {-2, 1})}});
   EXPECT_EQ(op::to_string(model.graph.type(model.graph.outputs()[0])), "f32[batch, 2]");
   ASSERT_EQ(model.inputs.size(), 1u);
   EXPECT_EQ(model.inputs[0].name, "x");
@@ -59,7 +62,8 @@ TEST(Importer, ElementwiseModelWithNamedDimension) {
   expect_values(run(model, {Tensor::of(DType::F32, {0, 2}, {})})[0], {0, 2}, {});
 }
 
-// ---- names and order -------------------------------------------------------------------------------------------------
+// ---- names and order
+// -------------------------------------------------------------------------------------------------
 
 TEST(Importer, NodesOutOfOrderAreSorted) {
   const ImportedModel model = import_graph({.nodes = {onnx_node("Neg", {"t"}, {"y"}), onnx_node("Exp", {"x"}, {"t"})},
@@ -69,9 +73,10 @@ TEST(Importer, NodesOutOfOrderAreSorted) {
 }
 
 TEST(Importer, CycleIsNamed) {
-  const std::string error = error_of({.nodes = {onnx_node("Add", {"x", "b"}, {"a"}, {}, "first"), onnx_node("Neg", {"a"}, {"b"}, {}, "second")},
-                                      .inputs = {onnx_value("x", kF, {int64_t{1}})},
-                                      .outputs = {onnx_value("b", kF, {int64_t{1}})}});
+  const std::string error = error_of(
+      {.nodes = {onnx_node("Add", {"x", "b"}, {"a"}, {}, "first"), onnx_node("Neg", {"a"}, {"b"}, {}, "second")},
+       .inputs = {onnx_value("x", kF, {int64_t{1}})},
+       .outputs = {onnx_value("b", kF, {int64_t{1}})}});
   EXPECT_HAS(error, "cycle");
   EXPECT_HAS(error, "first");
   EXPECT_HAS(error, "second");
@@ -79,7 +84,9 @@ TEST(Importer, CycleIsNamed) {
 
 TEST(Importer, DuplicateAndMissingNames) {
   const auto graph = [](std::vector<Message> nodes) {
-    return OnnxGraph{.nodes = std::move(nodes), .inputs = {onnx_value("x", kF, {int64_t{1}})}, .outputs = {onnx_value("y", kF, {int64_t{1}})}};
+    return OnnxGraph{.nodes = std::move(nodes),
+                     .inputs = {onnx_value("x", kF, {int64_t{1}})},
+                     .outputs = {onnx_value("y", kF, {int64_t{1}})}};
   };
   EXPECT_HAS(error_of(graph({onnx_node("Neg", {"x"}, {"y"}), onnx_node("Exp", {"x"}, {"y"})})), "computed twice");
   EXPECT_HAS(error_of(graph({onnx_node("Neg", {"x"}, {"x"})})), "already");
@@ -88,11 +95,12 @@ TEST(Importer, DuplicateAndMissingNames) {
 }
 
 TEST(Importer, UnknownOperatorsAreListedTogether) {
-  const std::string error = error_of<Unsupported>(
-      {.nodes = {onnx_node("Frobnicate", {"x"}, {"a"}, {}, "n1"), onnx_node("Relu", {"a"}, {"b"}),
-                 onnx_node("Grumble", {"b"}, {"y"}, {}, "n2", "my.domain"), onnx_node("Frobnicate", {"x"}, {"c"}, {}, "n3")},
-       .inputs = {onnx_value("x", kF, {int64_t{1}})},
-       .outputs = {onnx_value("y", kF, {int64_t{1}})}});
+  const std::string error =
+      error_of<Unsupported>({.nodes = {onnx_node("Frobnicate", {"x"}, {"a"}, {}, "n1"), onnx_node("Relu", {"a"}, {"b"}),
+                                       onnx_node("Grumble", {"b"}, {"y"}, {}, "n2", "my.domain"),
+                                       onnx_node("Frobnicate", {"x"}, {"c"}, {}, "n3")},
+                             .inputs = {onnx_value("x", kF, {int64_t{1}})},
+                             .outputs = {onnx_value("y", kF, {int64_t{1}})}});
   for (const char* part : {"Frobnicate", "my.domain.Grumble", "n1", "n2", "n3"}) EXPECT_HAS(error, part);
   EXPECT_EQ(error.find("Relu"), std::string::npos);
 }
@@ -112,7 +120,8 @@ TEST(Importer, DeclaredOutputTypeIsChecked) {
              "declared as int64");
 }
 
-// ---- versions --------------------------------------------------------------------------------------------------------
+// ---- versions
+// --------------------------------------------------------------------------------------------------------
 
 TEST(Importer, SoftmaxByVersion) {
   const OnnxGraph graph{.nodes = {onnx_node("Softmax", {"x"}, {"y"})},
@@ -124,21 +133,25 @@ TEST(Importer, SoftmaxByVersion) {
 }
 
 TEST(Importer, OldBroadcastAligns) {
-  const ImportedModel model = import_graph({.nodes = {onnx_node("Add", {"x", "w"}, {"y"}, {attr_int("broadcast", 1), attr_int("axis", 0)})},
-                                            .inputs = {onnx_value("x", kF, {int64_t{2}, int64_t{2}})},
-                                            .outputs = {onnx_untyped("y")},
-                                            .initializers = {onnx_floats("w", {2}, {10, 20})}},
-                                           6);
+  const ImportedModel model =
+      import_graph({.nodes = {onnx_node("Add", {"x", "w"}, {"y"}, {attr_int("broadcast", 1), attr_int("axis", 0)})},
+                    .inputs = {onnx_value("x", kF, {int64_t{2}, int64_t{2}})},
+                    .outputs = {onnx_untyped("y")},
+                    .initializers = {onnx_floats("w", {2}, {10, 20})}},
+                   6);
   expect_values(run(model, {Tensor::of(DType::F32, {2, 2}, {1, 2, 3, 4})})[0], {2, 2}, {11, 12, 23, 24});
 }
 
-// ---- shapes ----------------------------------------------------------------------------------------------------------
+// ---- shapes
+// ----------------------------------------------------------------------------------------------------------
 
 // Shape → Gather → Unsqueeze → Concat → Reshape: what exporters write for x.view(b, -1).
 TEST(Importer, ShapeArithmeticBecomesExpressions) {
   const ImportedModel model = import_graph(
-      {.nodes = {onnx_node("Shape", {"x"}, {"s"}), onnx_node("Gather", {"s", "zero"}, {"b"}), onnx_node("Unsqueeze", {"b", "axis"}, {"b1"}),
-                 onnx_node("Concat", {"b1", "rest"}, {"target"}, {attr_int("axis", 0)}), onnx_node("Reshape", {"x", "target"}, {"y"})},
+      {.nodes = {onnx_node("Shape", {"x"}, {"s"}), onnx_node("Gather", {"s", "zero"}, {"b"}),
+                 onnx_node("Unsqueeze", {"b", "axis"}, {"b1"}),
+                 onnx_node("Concat", {"b1", "rest"}, {"target"}, {attr_int("axis", 0)}),
+                 onnx_node("Reshape", {"x", "target"}, {"y"})},
        .inputs = {onnx_value("x", kF, {"batch", "seq", int64_t{4}})},
        .outputs = {onnx_untyped("y")},
        .initializers = {onnx_ints("zero", {}, {0}), onnx_ints("axis", {1}, {0}), onnx_ints("rest", {1}, {-1})}});
@@ -147,9 +160,10 @@ TEST(Importer, ShapeArithmeticBecomesExpressions) {
 }
 
 TEST(Importer, ReshapeWithRunTimeEntries) {
-  const ImportedModel model = import_graph({.nodes = {onnx_node("Reshape", {"x", "shape"}, {"y"})},
-                                            .inputs = {onnx_value("x", kF, {"a", "b"}), onnx_value("shape", kI, {int64_t{3}})},
-                                            .outputs = {onnx_untyped("y")}});
+  const ImportedModel model =
+      import_graph({.nodes = {onnx_node("Reshape", {"x", "shape"}, {"y"})},
+                    .inputs = {onnx_value("x", kF, {"a", "b"}), onnx_value("shape", kI, {int64_t{3}})},
+                    .outputs = {onnx_untyped("y")}});
   const Tensor x = Tensor(DType::F32, {4, 6});
   const auto shape = [](std::vector<int64_t> v) { return Tensor::of_ints(DType::I64, {3}, v); };
   EXPECT_EQ(run(model, {x, shape({2, 3, 4})})[0].dims(), (Dims{2, 3, 4}));
@@ -158,9 +172,11 @@ TEST(Importer, ReshapeWithRunTimeEntries) {
 }
 
 TEST(Importer, SliceWithRunTimeEnds) {
-  const ImportedModel model = import_graph({.nodes = {onnx_node("Slice", {"x", "start", "end"}, {"y"})},
-                                            .inputs = {onnx_value("x", kF, {"n"}), onnx_value("start", kI, {int64_t{1}}), onnx_value("end", kI, {int64_t{1}})},
-                                            .outputs = {onnx_untyped("y")}});
+  const ImportedModel model =
+      import_graph({.nodes = {onnx_node("Slice", {"x", "start", "end"}, {"y"})},
+                    .inputs = {onnx_value("x", kF, {"n"}), onnx_value("start", kI, {int64_t{1}}),
+                               onnx_value("end", kI, {int64_t{1}})},
+                    .outputs = {onnx_untyped("y")}});
   const Tensor x = Tensor::of(DType::F32, {5}, {0, 1, 2, 3, 4});
   const auto at = [](int64_t v) { return Tensor::of_ints(DType::I64, {1}, std::vector<int64_t>{v}); };
   expect_values(run(model, {x, at(1), at(3)})[0], {2}, {1, 2});
@@ -170,9 +186,10 @@ TEST(Importer, SliceWithRunTimeEnds) {
 }
 
 TEST(Importer, AxesAtRunTime) {
-  const ImportedModel model = import_graph({.nodes = {onnx_node("ReduceSum", {"x", "axes"}, {"y"}, {attr_int("keepdims", 0)})},
-                                            .inputs = {onnx_value("x", kF, {"a", "b"}), onnx_value("axes", kI, {int64_t{1}})},
-                                            .outputs = {onnx_untyped("y")}});
+  const ImportedModel model =
+      import_graph({.nodes = {onnx_node("ReduceSum", {"x", "axes"}, {"y"}, {attr_int("keepdims", 0)})},
+                    .inputs = {onnx_value("x", kF, {"a", "b"}), onnx_value("axes", kI, {int64_t{1}})},
+                    .outputs = {onnx_untyped("y")}});
   const Tensor x = Tensor::of(DType::F32, {2, 3}, {1, 2, 3, 4, 5, 6});
   expect_values(run(model, {x, Tensor::of_ints(DType::I64, {1}, std::vector<int64_t>{0})})[0], {3}, {5, 7, 9});
   expect_values(run(model, {x, Tensor::of_ints(DType::I64, {1}, std::vector<int64_t>{-1})})[0], {2}, {6, 15});
@@ -190,10 +207,12 @@ TEST(Importer, DimensionNamesAndOverrides) {
 }
 
 TEST(Importer, AutoPadWithSymbolicSize) {
-  const ImportedModel model = import_graph(
-      {.nodes = {onnx_node("MaxPool", {"x"}, {"y"}, {attr_ints("kernel_shape", {3}), attr_ints("strides", {2}), attr_text("auto_pad", "SAME_UPPER")})},
-       .inputs = {onnx_value("x", kF, {int64_t{1}, int64_t{1}, "w"})},
-       .outputs = {onnx_untyped("y")}});
+  const ImportedModel model =
+      import_graph({.nodes = {onnx_node("MaxPool", {"x"}, {"y"},
+                                        {attr_ints("kernel_shape", {3}), attr_ints("strides", {2}),
+                                         attr_text("auto_pad", "SAME_UPPER")})},
+                    .inputs = {onnx_value("x", kF, {int64_t{1}, int64_t{1}, "w"})},
+                    .outputs = {onnx_untyped("y")}});
   expect_values(run(model, {Tensor::of(DType::F32, {1, 1, 5}, {1, 2, 3, 4, 5})})[0], {1, 1, 3}, {2, 4, 5});
   expect_values(run(model, {Tensor::of(DType::F32, {1, 1, 4}, {1, 2, 3, 4})})[0], {1, 1, 2}, {3, 4});
 }
@@ -201,14 +220,16 @@ TEST(Importer, AutoPadWithSymbolicSize) {
 // The window that would start behind the input is dropped.
 TEST(Importer, CeilMode) {
   const ImportedModel model = import_graph(
-      {.nodes = {onnx_node("MaxPool", {"x"}, {"y"}, {attr_ints("kernel_shape", {1}), attr_ints("strides", {2}), attr_int("ceil_mode", 1)})},
+      {.nodes = {onnx_node("MaxPool", {"x"}, {"y"},
+                           {attr_ints("kernel_shape", {1}), attr_ints("strides", {2}), attr_int("ceil_mode", 1)})},
        .inputs = {onnx_value("x", kF, {int64_t{1}, int64_t{1}, "w"})},
        .outputs = {onnx_untyped("y")}});
   EXPECT_EQ(run(model, {Tensor(DType::F32, {1, 1, 4})})[0].dim(2), 2);
   EXPECT_EQ(run(model, {Tensor(DType::F32, {1, 1, 5})})[0].dim(2), 3);
 }
 
-// ---- functions -------------------------------------------------------------------------------------------------------
+// ---- functions
+// -------------------------------------------------------------------------------------------------------
 
 TEST(Importer, FunctionsAreInlined) {
   const OnnxFunction scale{.domain = "my",
@@ -225,15 +246,20 @@ TEST(Importer, FunctionsAreInlined) {
                            .attributes = {"by"},
                            .nodes = {onnx_node("Scale", {"a"}, {"t"}, {attr_reference("factor", 1, "by")}, "", "my"),
                                      onnx_node("Scale", {"t"}, {"r"}, {attr_reference("factor", 1, "by")}, "", "my")}};
-  const ImportedModel model = import_graph({.nodes = {onnx_node("Twice", {"x"}, {"y"}, {attr_float("by", 3)}, "", "my")},
-                                            .inputs = {onnx_value("x", kF, {int64_t{2}})},
-                                            .outputs = {onnx_untyped("y")}},
-                                           17, {scale, twice});
+  const ImportedModel model =
+      import_graph({.nodes = {onnx_node("Twice", {"x"}, {"y"}, {attr_float("by", 3)}, "", "my")},
+                    .inputs = {onnx_value("x", kF, {int64_t{2}})},
+                    .outputs = {onnx_untyped("y")}},
+                   17, {scale, twice});
   expect_values(run(model, {Tensor::of(DType::F32, {2}, {1, 2})})[0], {2}, {9, 18});
 }
 
 TEST(Importer, RecursiveFunctionIsRefused) {
-  const OnnxFunction loop{.domain = "my", .name = "F", .inputs = {"a"}, .outputs = {"r"}, .nodes = {onnx_node("F", {"a"}, {"r"}, {}, "", "my")}};
+  const OnnxFunction loop{.domain = "my",
+                          .name = "F",
+                          .inputs = {"a"},
+                          .outputs = {"r"},
+                          .nodes = {onnx_node("F", {"a"}, {"r"}, {}, "", "my")}};
   EXPECT_HAS(error_of<Unsupported>({.nodes = {onnx_node("F", {"x"}, {"y"}, {}, "", "my")},
                                     .inputs = {onnx_value("x", kF, {int64_t{1}})},
                                     .outputs = {onnx_untyped("y")}},
@@ -246,11 +272,12 @@ TEST(Importer, ExplodingFunctionsAreRefused) {
   std::vector<OnnxFunction> functions;
   for (int i = 0; i < 60; ++i) {
     const std::string inner = i == 0 ? "Neg" : "F" + std::to_string(i - 1), domain = i == 0 ? "" : "my";
-    functions.push_back({.domain = "my",
-                         .name = "F" + std::to_string(i),
-                         .inputs = {"a"},
-                         .outputs = {"r"},
-                         .nodes = {onnx_node(inner, {"a"}, {"t"}, {}, "", domain), onnx_node(inner, {"t"}, {"r"}, {}, "", domain)}});
+    functions.push_back(
+        {.domain = "my",
+         .name = "F" + std::to_string(i),
+         .inputs = {"a"},
+         .outputs = {"r"},
+         .nodes = {onnx_node(inner, {"a"}, {"t"}, {}, "", domain), onnx_node(inner, {"t"}, {"r"}, {}, "", domain)}});
   }
   EXPECT_HAS(error_of<Unsupported>({.nodes = {onnx_node("F59", {"x"}, {"y"}, {}, "", "my")},
                                     .inputs = {onnx_value("x", kF, {int64_t{1}})},
@@ -259,13 +286,16 @@ TEST(Importer, ExplodingFunctionsAreRefused) {
              "more than");
 }
 
-// ---- hostile files ---------------------------------------------------------------------------------------------------
+// ---- hostile files
+// ---------------------------------------------------------------------------------------------------
 
 std::string control_flow_model() {
-  const OnnxGraph body{.nodes = {onnx_node("Add", {"v", "w"}, {"v2"}), onnx_node("Identity", {"c"}, {"c2"})},
-                       .inputs = {onnx_value("i", kI, {}), onnx_value("c", onnx_type::kBool, {}), onnx_value("v", kF, {int64_t{3}})},
-                       .outputs = {onnx_untyped("c2"), onnx_untyped("v2")}};
-  return onnx_model({.nodes = {onnx_node("Add", {"x", "w"}, {"t"}, {}, "add"), onnx_node("Loop", {"n", "", "t"}, {"u"}, {attr_graph("body", body.write())}),
+  const OnnxGraph body{
+      .nodes = {onnx_node("Add", {"v", "w"}, {"v2"}), onnx_node("Identity", {"c"}, {"c2"})},
+      .inputs = {onnx_value("i", kI, {}), onnx_value("c", onnx_type::kBool, {}), onnx_value("v", kF, {int64_t{3}})},
+      .outputs = {onnx_untyped("c2"), onnx_untyped("v2")}};
+  return onnx_model({.nodes = {onnx_node("Add", {"x", "w"}, {"t"}, {}, "add"),
+                               onnx_node("Loop", {"n", "", "t"}, {"u"}, {attr_graph("body", body.write())}),
                                onnx_node("Softmax", {"u"}, {"y"}, {attr_int("axis", -1)}, "soft")},
                      .inputs = {onnx_value("x", kF, {"batch", int64_t{3}})},
                      .outputs = {onnx_value("y", kF, {"batch", int64_t{3}})},
@@ -297,7 +327,8 @@ TEST(Importer, EveryBitFlipped) {
 
 TEST(Importer, HugeTensorClaimsAreErrors) {
   const auto with = [](const Message& tensor) {
-    return OnnxGraph{.nodes = {onnx_node("Identity", {"w"}, {"y"})}, .outputs = {onnx_untyped("y")}, .initializers = {tensor}};
+    return OnnxGraph{
+        .nodes = {onnx_node("Identity", {"w"}, {"y"})}, .outputs = {onnx_untyped("y")}, .initializers = {tensor}};
   };
   EXPECT_HAS(error_of(with(onnx_tensor("w", kF, {int64_t{1} << 40}, "abcd"))), "do not take 4 bytes");
   EXPECT_HAS(error_of(with(onnx_tensor("w", kF, {int64_t{1} << 40, int64_t{1} << 40}, "abcd"))), "tensor 'w'");

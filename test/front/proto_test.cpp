@@ -65,7 +65,7 @@ TEST(Proto, CutAtEveryByte) {
   const std::string bytes = small_model();
   int errors = 0;
   for (size_t size = 0; size < bytes.size(); ++size) {
-    const std::string cut = bytes.substr(0, size);   // a copy, so that a sanitizer sees reads past the end
+    const std::string cut = bytes.substr(0, size);  // a copy, so that a sanitizer sees reads past the end
     errors += !error_of(cut).empty();
   }
   EXPECT_GT(errors, static_cast<int>(bytes.size()) * 9 / 10);
@@ -92,9 +92,10 @@ TEST(Proto, RandomBytes) {
 }
 
 TEST(Proto, HugeLengthsAreErrors) {
-  for (const uint64_t length : {uint64_t{1} << 63, ~uint64_t{0}, uint64_t{1} << 32, (uint64_t{1} << 32) + 1, uint64_t{100}}) {
+  for (const uint64_t length :
+       {uint64_t{1} << 63, ~uint64_t{0}, uint64_t{1} << 32, (uint64_t{1} << 32) + 1, uint64_t{100}}) {
     Message m;
-    m.raw_varint(7 << 3 | 2);   // the graph
+    m.raw_varint(7 << 3 | 2);  // the graph
     m.raw_varint(length);
     m.raw("x");
     EXPECT_NE(error_of(m.text()).find("field 7 claims"), std::string::npos) << length;
@@ -123,7 +124,7 @@ TEST(Proto, DeepNestingIsAnError) {
 
 TEST(Proto, TooManyMessagesAreAnError) {
   std::string bytes;
-  for (int i = 0; i < (1 << 21) + 1; ++i) bytes += std::string_view("\x42\x00", 2);   // empty opset imports
+  for (int i = 0; i < (1 << 21) + 1; ++i) bytes += std::string_view("\x42\x00", 2);  // empty opset imports
   EXPECT_NE(error_of(bytes).find("more than"), std::string::npos);
 }
 

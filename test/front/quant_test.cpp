@@ -23,8 +23,8 @@ std::vector<Tensor> run(const OnnxGraph& graph, const std::vector<Tensor>& input
 
 // Every f32 between two neighbours of a format goes to the nearer one, and every value of the format stays.
 TEST(Narrow, CastsRoundToTheNearestValue) {
-  for (const ElementType type : {ElementType::Float8E4M3FN, ElementType::Float8E4M3FNUZ, ElementType::Float8E5M2, ElementType::Float8E5M2FNUZ,
-                                 ElementType::Float4E2M1}) {
+  for (const ElementType type : {ElementType::Float8E4M3FN, ElementType::Float8E4M3FNUZ, ElementType::Float8E5M2,
+                                 ElementType::Float8E5M2FNUZ, ElementType::Float4E2M1}) {
     SCOPED_TRACE(element_type_name(type));
     std::vector<float> grid;
     const int64_t bits = element_bits(type);
@@ -35,8 +35,10 @@ TEST(Narrow, CastsRoundToTheNearestValue) {
     std::vector<double> inputs, expected;
     for (size_t i = 0; i + 1 < grid.size(); ++i) {
       const double low = grid[i], high = grid[i + 1], middle = (low + high) / 2;
-      for (const auto& [x, y] : std::vector<std::pair<double, double>>{
-               {low, low}, {low + (high - low) * 0.25, low}, {low + (high - low) * 0.75, high}, {middle, i % 2 == 0 ? low : high}}) {
+      for (const auto& [x, y] : std::vector<std::pair<double, double>>{{low, low},
+                                                                       {low + (high - low) * 0.25, low},
+                                                                       {low + (high - low) * 0.75, high},
+                                                                       {middle, i % 2 == 0 ? low : high}}) {
         inputs.insert(inputs.end(), {x, -x});
         expected.insert(expected.end(), {y, -y});
       }
@@ -48,26 +50,30 @@ TEST(Narrow, CastsRoundToTheNearestValue) {
                           .inputs = {onnx_value("x", kF, {"n"})},
                           .outputs = {onnx_untyped("y")}},
                          {Tensor::of(DType::F32, {n}, inputs)})[0];
-    for (int64_t i = 0; i < n; ++i) EXPECT_EQ(y.at(i), expected[static_cast<size_t>(i)]) << inputs[static_cast<size_t>(i)];
+    for (int64_t i = 0; i < n; ++i)
+      EXPECT_EQ(y.at(i), expected[static_cast<size_t>(i)]) << inputs[static_cast<size_t>(i)];
   }
 }
 
 TEST(Quantize, RoundsHalfToEvenAndSaturates) {
-  const OnnxGraph graph{.nodes = {onnx_node("QuantizeLinear", {"x", "s", "z"}, {"q"}), onnx_node("DequantizeLinear", {"q", "s", "z"}, {"y"})},
+  const OnnxGraph graph{.nodes = {onnx_node("QuantizeLinear", {"x", "s", "z"}, {"q"}),
+                                  onnx_node("DequantizeLinear", {"q", "s", "z"}, {"y"})},
                         .inputs = {onnx_value("x", kF, {int64_t{5}})},
                         .outputs = {onnx_untyped("q"), onnx_untyped("y")},
                         .initializers = {onnx_floats("s", {}, {2}), onnx_tensor("z", kU8, {}, "\x80")}};
   const std::vector<Tensor> results = run(graph, {Tensor::of(DType::F32, {5}, {1, 3, -5, 1000, -1000})});
-  const std::vector<int64_t> expected = {128, 130, 126, 255, 0};   // 0.5 → 0, 1.5 → 2, -2.5 → -2
+  const std::vector<int64_t> expected = {128, 130, 126, 255, 0};  // 0.5 → 0, 1.5 → 2, -2.5 → -2
   for (int64_t i = 0; i < 5; ++i) EXPECT_EQ(results[0].int_at(i), expected[static_cast<size_t>(i)]);
   EXPECT_EQ(results[1].at(1), 4);
 }
 
 TEST(Quantize, BlockedFourBitWeights) {
   // Two blocks of two along axis 0; the values 1, -1, 7, -8 low nibble first.
-  const OnnxGraph graph{.nodes = {onnx_node("DequantizeLinear", {"w", "s"}, {"y"}, {attr_int("axis", 0), attr_int("block_size", 2)})},
-                        .outputs = {onnx_untyped("y")},
-                        .initializers = {onnx_tensor("w", onnx_type::kInt4, {4}, std::string("\xf1\x87", 2)), onnx_floats("s", {2}, {1, 0.5})}};
+  const OnnxGraph graph{
+      .nodes = {onnx_node("DequantizeLinear", {"w", "s"}, {"y"}, {attr_int("axis", 0), attr_int("block_size", 2)})},
+      .outputs = {onnx_untyped("y")},
+      .initializers = {onnx_tensor("w", onnx_type::kInt4, {4}, std::string("\xf1\x87", 2)),
+                       onnx_floats("s", {2}, {1, 0.5})}};
   const Tensor y = run(graph, {})[0];
   const std::vector<double> expected = {1, -1, 3.5, -4};
   for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(y.at(i), expected[static_cast<size_t>(i)]);
@@ -75,11 +81,13 @@ TEST(Quantize, BlockedFourBitWeights) {
 
 // y = x · dequantized(B)ᵀ, B [1, 1 block, 1 byte]: the nibbles 9 and 7 around the default zero point 8.
 TEST(Microsoft, MatMulNBits) {
-  const OnnxGraph graph{.nodes = {onnx_node("MatMulNBits", {"x", "b", "s"}, {"y"},
-                                            {attr_int("K", 2), attr_int("N", 1), attr_int("bits", 4), attr_int("block_size", 2)}, "", "com.microsoft")},
-                        .inputs = {onnx_value("x", kF, {"n", int64_t{2}})},
-                        .outputs = {onnx_untyped("y")},
-                        .initializers = {onnx_tensor("b", kU8, {1, 1, 1}, "\x79"), onnx_floats("s", {1}, {0.5})}};
+  const OnnxGraph graph{
+      .nodes = {onnx_node("MatMulNBits", {"x", "b", "s"}, {"y"},
+                          {attr_int("K", 2), attr_int("N", 1), attr_int("bits", 4), attr_int("block_size", 2)}, "",
+                          "com.microsoft")},
+      .inputs = {onnx_value("x", kF, {"n", int64_t{2}})},
+      .outputs = {onnx_untyped("y")},
+      .initializers = {onnx_tensor("b", kU8, {1, 1, 1}, "\x79"), onnx_floats("s", {1}, {0.5})}};
   const Tensor y = run(graph, {Tensor::of(DType::F32, {1, 2}, {3, 10})})[0];
   EXPECT_FLOAT_EQ(static_cast<float>(y.at(0)), 3 * 0.5f - 10 * 0.5f);
 }
@@ -90,9 +98,10 @@ TEST(Microsoft, GroupQueryAttentionIsCausalOverThePast) {
       .nodes = {onnx_node("GroupQueryAttention", {"q", "k", "v", "pk", "pv", "len", "total"}, {"y", "k2", "v2"},
                           {attr_int("num_heads", 1), attr_int("kv_num_heads", 1)}, "", "com.microsoft")},
       .inputs = {onnx_value("q", kF, {int64_t{1}, "s", int64_t{1}}), onnx_value("k", kF, {int64_t{1}, "s", int64_t{1}}),
-                 onnx_value("v", kF, {int64_t{1}, "s", int64_t{1}}), onnx_value("pk", kF, {int64_t{1}, int64_t{1}, "p", int64_t{1}}),
-                 onnx_value("pv", kF, {int64_t{1}, int64_t{1}, "p", int64_t{1}}), onnx_value("len", onnx_type::kInt32, {int64_t{1}}),
-                 onnx_value("total", onnx_type::kInt32, {})},
+                 onnx_value("v", kF, {int64_t{1}, "s", int64_t{1}}),
+                 onnx_value("pk", kF, {int64_t{1}, int64_t{1}, "p", int64_t{1}}),
+                 onnx_value("pv", kF, {int64_t{1}, int64_t{1}, "p", int64_t{1}}),
+                 onnx_value("len", onnx_type::kInt32, {int64_t{1}}), onnx_value("total", onnx_type::kInt32, {})},
       .outputs = {onnx_untyped("y"), onnx_untyped("k2"), onnx_untyped("v2")}};
   const Tensor zero = Tensor(DType::F32, {1, 2, 1}), past = Tensor::of(DType::F32, {1, 1, 1, 1}, {3});
   const std::vector<Tensor> results =
@@ -105,10 +114,12 @@ TEST(Microsoft, GroupQueryAttentionIsCausalOverThePast) {
 
 // Repeated labels, an ellipsis, a label that only one operand has.
 TEST(Einsum, DiagonalEllipsisAndSum) {
-  const OnnxGraph graph{.nodes = {onnx_node("Einsum", {"a", "b"}, {"y"}, {attr_text("equation", "...ii,...j->...j")})},
-                        .inputs = {onnx_value("a", kF, {"n", int64_t{2}, int64_t{2}}), onnx_value("b", kF, {"n", int64_t{2}})},
-                        .outputs = {onnx_untyped("y")}};
-  const Tensor y = run(graph, {Tensor::of(DType::F32, {1, 2, 2}, {1, 2, 3, 4}), Tensor::of(DType::F32, {1, 2}, {10, 100})})[0];
+  const OnnxGraph graph{
+      .nodes = {onnx_node("Einsum", {"a", "b"}, {"y"}, {attr_text("equation", "...ii,...j->...j")})},
+      .inputs = {onnx_value("a", kF, {"n", int64_t{2}, int64_t{2}}), onnx_value("b", kF, {"n", int64_t{2}})},
+      .outputs = {onnx_untyped("y")}};
+  const Tensor y =
+      run(graph, {Tensor::of(DType::F32, {1, 2, 2}, {1, 2, 3, 4}), Tensor::of(DType::F32, {1, 2}, {10, 100})})[0];
   EXPECT_EQ(y.dims(), (Dims{1, 2}));
   EXPECT_EQ(y.at(0), 50);
   EXPECT_EQ(y.at(1), 500);

@@ -38,7 +38,7 @@ TEST(TensorProto, TypedFields) {
   EXPECT_EQ(load(typed(onnx_type::kInt64, {2}, 7, {5, ~uint64_t{0}})).int_at(1), -1);
   EXPECT_EQ(load(typed(onnx_type::kUInt8, {1}, 5, {200})).int_at(0), 200);
   EXPECT_EQ(load(typed(onnx_type::kInt8, {1}, 5, {~uint64_t{0}})).int_at(0), -1);
-  EXPECT_EQ(load(typed(onnx_type::kFloat16, {1}, 5, {0x3e00})).at(0), 1.5);          // bit patterns
+  EXPECT_EQ(load(typed(onnx_type::kFloat16, {1}, 5, {0x3e00})).at(0), 1.5);  // bit patterns
   EXPECT_EQ(load(typed(onnx_type::kBFloat16, {1}, 5, {0x3fc0})).at(0), 1.5);
   EXPECT_EQ(load(typed(onnx_type::kBool, {1}, 5, {7})).as<uint8_t>()[0], 1);
   Message floats;
@@ -76,7 +76,8 @@ TEST(TensorProto, CountsMustFit) {
   EXPECT_EQ(load(onnx_tensor("t", onnx_type::kFloat, {0, 5}, "")).dims(), (Dims{0, 5}));
 }
 
-// ---- external data ---------------------------------------------------------------------------------------------------
+// ---- external data
+// ---------------------------------------------------------------------------------------------------
 
 class ExternalData : public testing::Test {
  protected:
@@ -92,7 +93,8 @@ class ExternalData : public testing::Test {
 
   static void write(const fs::path& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
 
-  std::string import_with(const std::vector<std::pair<std::string, std::string>>& entries, std::vector<double>* values = nullptr) {
+  std::string import_with(const std::vector<std::pair<std::string, std::string>>& entries,
+                          std::vector<double>* values = nullptr) {
     const OnnxGraph graph{.nodes = {onnx_node("Identity", {"w"}, {"y"})},
                           .outputs = {onnx_untyped("y")},
                           .initializers = {onnx_external("w", onnx_type::kFloat, {2}, entries)}};
@@ -123,9 +125,15 @@ TEST_F(ExternalData, OffsetAndLength) {
 }
 
 TEST_F(ExternalData, RangesOutsideOfTheFileAreErrors) {
-  for (const auto& [offset, length] : std::vector<std::pair<std::string, std::string>>{
-           {"28", "8"}, {"40", "0"}, {"0", "9223372036854775807"}, {"9223372036854775807", "8"}, {"-8", "8"}, {"x", "8"}, {"8", "4"}})
-    EXPECT_NE(import_with({{"location", "w.bin"}, {"offset", offset}, {"length", length}}), "") << offset << " " << length;
+  for (const auto& [offset, length] : std::vector<std::pair<std::string, std::string>>{{"28", "8"},
+                                                                                       {"40", "0"},
+                                                                                       {"0", "9223372036854775807"},
+                                                                                       {"9223372036854775807", "8"},
+                                                                                       {"-8", "8"},
+                                                                                       {"x", "8"},
+                                                                                       {"8", "4"}})
+    EXPECT_NE(import_with({{"location", "w.bin"}, {"offset", offset}, {"length", length}}), "")
+        << offset << " " << length;
 }
 
 TEST_F(ExternalData, NothingLeavesTheFolder) {
@@ -133,8 +141,9 @@ TEST_F(ExternalData, NothingLeavesTheFolder) {
   fs::create_directory_symlink(root_, root_ / "model" / "up");
   fs::create_hard_link(root_ / "outside.bin", root_ / "model" / "hard.bin");
   ASSERT_EQ(mkfifo((root_ / "model" / "fifo").c_str(), 0600), 0);
-  for (const std::string location : {"../outside.bin", "data/../../outside.bin", (root_ / "outside.bin").string().c_str(), "link.bin",
-                                     "up/outside.bin", "hard.bin", "data", "fifo", "missing.bin", "", ".", "..\\outside.bin"})
+  for (const std::string location :
+       {"../outside.bin", "data/../../outside.bin", (root_ / "outside.bin").string().c_str(), "link.bin",
+        "up/outside.bin", "hard.bin", "data", "fifo", "missing.bin", "", ".", "..\\outside.bin"})
     EXPECT_NE(import_with({{"location", location}}), "") << location;
   EXPECT_NE(import_with({{"location", std::string("w.bin\0x", 7)}}), "");
   EXPECT_NE(import_with({}), "");

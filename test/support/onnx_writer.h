@@ -85,7 +85,9 @@ inline Message onnx_external(std::string_view name, int type, const std::vector<
 inline Message attr_int(std::string_view name, int64_t value) {
   return Message().bytes(1, name).varint(3, static_cast<uint64_t>(value)).varint(20, 2);
 }
-inline Message attr_float(std::string_view name, float value) { return Message().bytes(1, name).fixed32(2, value).varint(20, 1); }
+inline Message attr_float(std::string_view name, float value) {
+  return Message().bytes(1, name).fixed32(2, value).varint(20, 1);
+}
 inline Message attr_text(std::string_view name, std::string_view value) {
   return Message().bytes(1, name).bytes(4, value).varint(20, 3);
 }
@@ -106,8 +108,9 @@ inline Message attr_reference(std::string_view name, int type, std::string_view 
   return Message().bytes(1, name).varint(20, static_cast<uint64_t>(type)).bytes(21, reference);
 }
 
-inline Message onnx_node(std::string_view op, const std::vector<std::string>& inputs, const std::vector<std::string>& outputs,
-                         const std::vector<Message>& attributes = {}, std::string_view name = "", std::string_view domain = "") {
+inline Message onnx_node(std::string_view op, const std::vector<std::string>& inputs,
+                         const std::vector<std::string>& outputs, const std::vector<Message>& attributes = {},
+                         std::string_view name = "", std::string_view domain = "") {
   Message m;
   for (const std::string& input : inputs) m.bytes(1, input);
   for (const std::string& output : outputs) m.bytes(2, output);
@@ -167,7 +170,8 @@ struct OnnxFunction {
   }
 };
 
-inline std::string onnx_model(const OnnxGraph& graph, int64_t opset = 17, const std::vector<OnnxFunction>& functions = {},
+inline std::string onnx_model(const OnnxGraph& graph, int64_t opset = 17,
+                              const std::vector<OnnxFunction>& functions = {},
                               const std::vector<std::pair<std::string, int64_t>>& more_opsets = {}) {
   Message m;
   m.varint(1, 8).message(7, graph.write());

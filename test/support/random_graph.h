@@ -4,8 +4,8 @@
 //   const graph::SymbolValues symbols = test::random_symbols(random.graph, seed);
 //   const std::vector<Tensor> inputs = test::random_inputs(random.graph, symbols, seed);
 //
-// The values stay small and smooth on purpose, so that two right executors differ by rounding only: nothing overflows, and
-// what is discontinuous (comparisons, arg-reductions, integer casts) reads integers.
+// The values stay small and smooth on purpose, so that two right executors differ by rounding only: nothing overflows,
+// and what is discontinuous (comparisons, arg-reductions, integer casts) reads integers.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -28,9 +28,9 @@ struct RandomGraphOptions {
   int inputs = 3;
   int outputs = 3;
   int max_rank = 4;
-  bool symbolic = true;              // some input sizes are the symbols n and m, or 2*n
+  bool symbolic = true;  // some input sizes are the symbols n and m, or 2*n
   bool views = true, reductions = true, matmuls = true, gathers = true, composites = true, scans = true, casts = true;
-  bool control = false;              // if and while over random bodies
+  bool control = false;  // if and while over random bodies
   std::vector<DType> floats = {DType::F32, DType::F32, DType::F32, DType::F64, DType::F16};
   std::vector<int64_t> sizes = {0, 1, 1, 2, 3, 4, 5, 7, 8, 16, 17, 33};
 };
@@ -88,7 +88,9 @@ class RandomGraphBuilder {
   }
 
   void keep(Value value) { values_.push_back(value); }
-  void keep(std::string_view op, std::vector<Value> inputs, op::Attrs attrs = {}) { keep(graph_.add(op, std::move(inputs), std::move(attrs))); }
+  void keep(std::string_view op, std::vector<Value> inputs, op::Attrs attrs = {}) {
+    keep(graph_.add(op, std::move(inputs), std::move(attrs)));
+  }
 
   // Recent values are read more often: the graph gets deep.
   Value any() {
@@ -98,7 +100,8 @@ class RandomGraphBuilder {
 
   Tensor random_constant(DType dtype, const Dims& dims) {
     Tensor tensor(dtype, dims);
-    for (int64_t i = 0; i < tensor.count(); ++i) tensor.set(i, is_float(dtype) ? static_cast<double>(below(17) - 8) / 8 : static_cast<double>(below(9) - 4));
+    for (int64_t i = 0; i < tensor.count(); ++i)
+      tensor.set(i, is_float(dtype) ? static_cast<double>(below(17) - 8) / 8 : static_cast<double>(below(9) - 4));
     return tensor;
   }
 
@@ -129,7 +132,8 @@ class RandomGraphBuilder {
   }
 
   bool elementwise(Value x) {
-    static const std::vector<std::string> unary = {"neg", "abs", "tanh", "sigmoid", "sin", "erf", "relu", "gelu", "silu", "hard_swish", "softsign"};
+    static const std::vector<std::string> unary = {"neg",  "abs",  "tanh", "sigmoid",    "sin",     "erf",
+                                                   "relu", "gelu", "silu", "hard_swish", "softsign"};
     if (type(x).dtype == DType::Bool) {
       keep("not", {x});
       return true;
@@ -171,7 +175,7 @@ class RandomGraphBuilder {
         keep("transpose", {x}, {{"perm", perm}});
         return true;
       }
-      case 1: {   // merge two neighbours
+      case 1: {  // merge two neighbours
         if (rank < 2) return false;
         const auto at = static_cast<size_t>(below(rank - 1));
         op::Shape merged = dims;
@@ -180,11 +184,12 @@ class RandomGraphBuilder {
         keep("reshape", {x}, {{"shape", merged}});
         return true;
       }
-      case 2: {   // split or insert a one
+      case 2: {  // split or insert a one
         if (rank >= options_.max_rank) return false;
         const auto at = static_cast<size_t>(below(rank + 1));
         op::Shape split = dims;
-        if (at < dims.size() && dims[at].is_const() && *dims[at].as_const() % 2 == 0 && *dims[at].as_const() > 0 && chance(60)) {
+        if (at < dims.size() && dims[at].is_const() && *dims[at].as_const() % 2 == 0 && *dims[at].as_const() > 0 &&
+            chance(60)) {
           split[at] = sym::Expr(*dims[at].as_const() / 2);
           split.insert(split.begin() + static_cast<std::ptrdiff_t>(at), sym::Expr(2));
         } else {
@@ -193,7 +198,7 @@ class RandomGraphBuilder {
         keep("reshape", {x}, {{"shape", split}});
         return true;
       }
-      case 3: {   // slice: a part of constant dimensions, all of the others, some backwards
+      case 3: {  // slice: a part of constant dimensions, all of the others, some backwards
         op::Shape starts, sizes;
         std::vector<int64_t> steps;
         for (const sym::Expr& size : dims) {
@@ -252,7 +257,7 @@ class RandomGraphBuilder {
         keep("tile", {x}, {{"repeats", repeats}});
         return true;
       }
-      default:    // a vector of everything
+      default:  // a vector of everything
         keep("reshape", {x}, {{"shape", op::Shape{op::count_of(dims)}}});
         return true;
     }
@@ -285,11 +290,13 @@ class RandomGraphBuilder {
       const int64_t axis = random_axis(x);
       const std::optional<int64_t> size = shape(x)[static_cast<size_t>(axis)].as_const();
       if (!size.has_value() || *size == 0) return false;
-      keep(chance(50) ? "argmax" : "argmin", {x}, {{"axis", axis}, {"keepdims", keepdims}, {"select_last", int64_t{chance(30) ? 1 : 0}}});
+      keep(chance(50) ? "argmax" : "argmin", {x},
+           {{"axis", axis}, {"keepdims", keepdims}, {"select_last", int64_t{chance(30) ? 1 : 0}}});
       return true;
     }
-    const std::string op = truth          ? pick(std::vector<std::string>{"reduce_any", "reduce_all"})
-                           : floating(x) ? pick(std::vector<std::string>{"reduce_sum", "reduce_max", "reduce_min", "reduce_mean", "reduce_sum_square"})
+    const std::string op = truth         ? pick(std::vector<std::string>{"reduce_any", "reduce_all"})
+                           : floating(x) ? pick(std::vector<std::string>{"reduce_sum", "reduce_max", "reduce_min",
+                                                                         "reduce_mean", "reduce_sum_square"})
                                          : pick(std::vector<std::string>{"reduce_sum", "reduce_max", "reduce_min"});
     Value result = graph_.add(op, {x}, {{"axes", axes}, {"keepdims", keepdims}});
     // Sums grow and maxima over nothing are infinite: tanh brings both back.
@@ -304,8 +311,9 @@ class RandomGraphBuilder {
     if (type(x).rank() == 0 || type(x).dtype == DType::Bool || type(x).dtype == DType::F16) return false;
     const int64_t axis = random_axis(x);
     note_length(x, {axis});
-    const Value sums =
-        graph_.add("cumsum", {x}, {{"axis", axis}, {"exclusive", int64_t{chance(30) ? 1 : 0}}, {"reverse", int64_t{chance(30) ? 1 : 0}}});
+    const Value sums = graph_.add(
+        "cumsum", {x},
+        {{"axis", axis}, {"exclusive", int64_t{chance(30) ? 1 : 0}}, {"reverse", int64_t{chance(30) ? 1 : 0}}});
     keep(floating(x) ? graph_.add("tanh", {sums}) : sums);
     return true;
   }
@@ -317,7 +325,8 @@ class RandomGraphBuilder {
     Value product;
     if (inner.is_const() && chance(70)) {
       const int64_t columns = pick(options_.sizes);
-      product = graph_.add("matmul", {x, graph_.add_constant(random_constant(type(x).dtype, {*inner.as_const(), columns}))});
+      product =
+          graph_.add("matmul", {x, graph_.add_constant(random_constant(type(x).dtype, {*inner.as_const(), columns}))});
     } else {
       product = graph_.add("matmul", {x, x}, {{"trans_b", int64_t{1}}});
     }
@@ -332,7 +341,8 @@ class RandomGraphBuilder {
     if (!size.has_value() || *size == 0) return false;
     std::vector<int64_t> indices;
     Dims dims;
-    for (int64_t rank = type(x).rank() < options_.max_rank ? below(3) : below(2); rank > 0; --rank) dims.push_back(1 + below(4));
+    for (int64_t rank = type(x).rank() < options_.max_rank ? below(3) : below(2); rank > 0; --rank)
+      dims.push_back(1 + below(4));
     for (int64_t i = 0; i < element_count(dims); ++i) indices.push_back(below(2 * *size) - *size);
     const Value index = graph_.add_constant(Tensor::of_ints(chance(50) ? DType::I64 : DType::I32, dims, indices));
     keep("gather", {x, index}, {{"axis", axis}});
@@ -368,7 +378,10 @@ class RandomGraphBuilder {
   Value body_chain(graph::Graph& body, Value x) {
     const bool real = is_float(body.type(x).dtype), truth = body.type(x).dtype == DType::Bool;
     for (int64_t i = below(4); i > 0; --i)
-      x = body.add(truth ? std::string("not") : real ? pick(std::vector<std::string>{"tanh", "neg", "relu", "sin"}) : pick(std::vector<std::string>{"neg", "abs"}), {x});
+      x = body.add(truth  ? std::string("not")
+                   : real ? pick(std::vector<std::string>{"tanh", "neg", "relu", "sin"})
+                          : pick(std::vector<std::string>{"neg", "abs"}),
+                   {x});
     return x;
   }
 
@@ -383,7 +396,8 @@ class RandomGraphBuilder {
   // A condition that depends on the data, but not on rounding: whether an input has an element other than 0.
   Value condition() {
     const Value x = graph_.inputs().back();
-    return graph_.add("reduce_any", {graph_.add("cast", {x}, {{"to", DType::Bool}})}, {{"axes", all_axes(x)}, {"keepdims", int64_t{0}}});
+    return graph_.add("reduce_any", {graph_.add("cast", {x}, {{"to", DType::Bool}})},
+                      {{"axes", all_axes(x)}, {"keepdims", int64_t{0}}});
   }
   std::vector<int64_t> all_axes(Value x) const {
     std::vector<int64_t> axes;
@@ -418,9 +432,10 @@ class RandomGraphBuilder {
     stacked.shape.insert(stacked.shape.begin(), symbol);
     std::vector<std::unique_ptr<graph::Graph>> bodies;
     bodies.push_back(std::move(body));
-    const graph::NodeId id = graph_.add_control_node(
-        "while", {count, chance(50) ? Value{} : condition(), x},
-        {{"carried", int64_t{1}}, {"scans", int64_t{1}}, {"defines", op::Shape{symbol}}}, std::move(bodies), {type(x), stacked});
+    const graph::NodeId id =
+        graph_.add_control_node("while", {count, chance(50) ? Value{} : condition(), x},
+                                {{"carried", int64_t{1}}, {"scans", int64_t{1}}, {"defines", op::Shape{symbol}}},
+                                std::move(bodies), {type(x), stacked});
     keep(graph_.node(id).outputs[1]);
     keep(graph_.node(id).outputs[0]);
     return true;
@@ -485,10 +500,12 @@ inline std::vector<Tensor> random_inputs(const graph::Graph& graph, const graph:
 // "" when the tensors agree to `tolerance` (relative to the larger magnitude, at least 1; 0: bit for bit but for the
 // payload of NaN), else the first difference.
 inline std::string difference(const Tensor& found, const Tensor& expected, double tolerance) {
-  if (found.type_string() != expected.type_string()) return found.type_string() + " instead of " + expected.type_string();
+  if (found.type_string() != expected.type_string())
+    return found.type_string() + " instead of " + expected.type_string();
   for (int64_t i = 0; i < found.count(); ++i) {
     const bool real = is_float(found.dtype());
-    const double a = real ? found.at(i) : static_cast<double>(found.int_at(i)), b = real ? expected.at(i) : static_cast<double>(expected.int_at(i));
+    const double a = real ? found.at(i) : static_cast<double>(found.int_at(i)),
+                 b = real ? expected.at(i) : static_cast<double>(expected.int_at(i));
     if (std::isnan(a) && std::isnan(b)) continue;
     const bool equal = tolerance == 0 || !real ? a == b && std::signbit(a) == std::signbit(b)
                                                : a == b || std::abs(a - b) <= tolerance * std::max(1.0, std::abs(b));

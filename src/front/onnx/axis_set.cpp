@@ -4,7 +4,8 @@
 
 namespace fuseloom::front::onnx {
 
-AxisSet::AxisSet(const NodeImport& n, std::vector<Expr> entries, int64_t rank) : entries_(std::move(entries)), rank_(rank) {
+AxisSet::AxisSet(const NodeImport& n, std::vector<Expr> entries, int64_t rank)
+    : entries_(std::move(entries)), rank_(rank) {
   std::vector<int64_t> known;
   for (Expr& entry : entries_) {
     if (const auto value = entry.as_const(); value.has_value()) {
@@ -56,7 +57,7 @@ Shape AxisSet::without(const NodeImport& n, const Shape& shape) const {
 
 Shape AxisSet::with_ones(const NodeImport& n, const Shape& rest) const {
   Shape result;
-  Expr next = 0;                    // which size of `rest` comes next
+  Expr next = 0;  // which size of `rest` comes next
   for (int64_t axis = 0; axis < rank_; ++axis) {
     Expr size = 1;
     for (size_t i = 0; i < rest.size(); ++i) size = sym::select(sym::eq(next, static_cast<int64_t>(i)), rest[i], size);

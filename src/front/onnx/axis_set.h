@@ -29,7 +29,7 @@ class AxisSet {
   std::vector<Expr> entries_;
   int64_t rank_;
   bool static_ = true;
-  std::vector<Expr> contains_;      // by axis
+  std::vector<Expr> contains_;  // by axis
 };
 
 }  // namespace fuseloom::front::onnx

@@ -52,7 +52,8 @@ Datum load_value(const std::string& path, const TypeProto& type) {
     if (!optional.present) return {.element = ElementType::Undefined, .present = false, .tensors = {}};
     return optional.sequence ? load_sequence(file, optional.value, path) : load_tensor(file, optional.value, path);
   }
-  return type.kind == TypeProto::Kind::Sequence ? load_sequence(file, file.bytes, path) : load_tensor(file, file.bytes, path);
+  return type.kind == TypeProto::Kind::Sequence ? load_sequence(file, file.bytes, path)
+                                                : load_tensor(file, file.bytes, path);
 }
 
 std::string data_path(const std::string& folder, std::string_view kind, size_t index) {
@@ -62,7 +63,8 @@ std::string data_path(const std::string& folder, std::string_view kind, size_t i
 std::vector<std::string> data_sets(const std::string& folder) {
   std::vector<std::string> sets;
   for (const auto& entry : fs::directory_iterator(folder))
-    if (entry.is_directory() && entry.path().filename().string().starts_with("test_data_set_")) sets.push_back(entry.path().string());
+    if (entry.is_directory() && entry.path().filename().string().starts_with("test_data_set_"))
+      sets.push_back(entry.path().string());
   std::sort(sets.begin(), sets.end());
   return sets;
 }
@@ -85,13 +87,16 @@ std::string run_data_set(const std::string& model_path, const std::string& folde
     const std::vector<Tensor>& tensors = data.back().tensors;
     import_options.sequence_lengths[std::string(input.name)] = static_cast<int64_t>(tensors.size());
     if (!tensors.empty()) import_options.ranks[std::string(input.name)] = tensors[0].rank();
-    for (size_t i = 0; i < tensors.size(); ++i) import_options.ranks[fmt::format("{}_{}", input.name, i)] = tensors[i].rank();
+    for (size_t i = 0; i < tensors.size(); ++i)
+      import_options.ranks[fmt::format("{}_{}", input.name, i)] = tensors[i].rank();
   }
   const ImportedModel model = import_onnx(model_path, import_options);
   std::vector<Tensor> inputs;
   for (const Datum& datum : data) inputs.insert(inputs.end(), datum.tensors.begin(), datum.tensors.end());
-  const std::vector<Tensor> outputs = options.executor ? options.executor(model.graph, inputs) : graph::evaluate(model.graph, inputs);
-  FL_CHECK(outputs.size() == model.graph.outputs().size(), "the executor gives {} outputs of {}", outputs.size(), model.graph.outputs().size());
+  const std::vector<Tensor> outputs =
+      options.executor ? options.executor(model.graph, inputs) : graph::evaluate(model.graph, inputs);
+  FL_CHECK(outputs.size() == model.graph.outputs().size(), "the executor gives {} outputs of {}", outputs.size(),
+           model.graph.outputs().size());
   for (size_t i = 0; i < model.outputs.size(); ++i) {
     const ImportedValue& value = model.outputs[i];
     const Datum expected = load_value(data_path(folder, "output", i), proto.graph.outputs[i].type);
@@ -99,7 +104,8 @@ std::string run_data_set(const std::string& model_path, const std::string& folde
       return fmt::format("output '{}': {} tensors instead of {}", value.name, value.count, expected.tensors.size());
     for (size_t k = 0; k < value.count; ++k) {
       if (value.element != expected.element)
-        return fmt::format("output '{}': is {}, expected {}", value.name, element_type_name(value.element), element_type_name(expected.element));
+        return fmt::format("output '{}': is {}, expected {}", value.name, element_type_name(value.element),
+                           element_type_name(expected.element));
       if (std::string words = compare_tensors(outputs[value.first + k], expected.tensors[k], options); !words.empty())
         return fmt::format("output '{}': {}", value.name, words);
     }
@@ -108,7 +114,8 @@ std::string run_data_set(const std::string& model_path, const std::string& folde
 }
 
 BackendTestResult run_here(const std::string& folder, const BackendTestOptions& options) {
-  BackendTestResult result{.name = fs::path(folder).filename().string(), .status = BackendTestStatus::Passed, .reason = ""};
+  BackendTestResult result{
+      .name = fs::path(folder).filename().string(), .status = BackendTestStatus::Passed, .reason = ""};
   try {
     const std::vector<std::string> sets = data_sets(folder);
     FL_REQUIRE(!sets.empty(), "{}: has no test_data_set_*", folder);
@@ -137,7 +144,8 @@ void limit_resources(const BackendTestOptions& options) {
   const rlimit core{.rlim_cur = 0, .rlim_max = 0};
   setrlimit(RLIMIT_CORE, &core);
   if (options.memory_bytes > 0) {
-    const rlimit memory{.rlim_cur = static_cast<rlim_t>(options.memory_bytes), .rlim_max = static_cast<rlim_t>(options.memory_bytes)};
+    const rlimit memory{.rlim_cur = static_cast<rlim_t>(options.memory_bytes),
+                        .rlim_max = static_cast<rlim_t>(options.memory_bytes)};
     setrlimit(RLIMIT_AS, &memory);
   }
 }
@@ -146,17 +154,23 @@ void limit_resources(const BackendTestOptions& options) {
 
 std::string_view to_string(BackendTestStatus status) {
   switch (status) {
-    case BackendTestStatus::Passed: return "passed";
-    case BackendTestStatus::Failed: return "failed";
-    case BackendTestStatus::Unsupported: return "unsupported";
-    case BackendTestStatus::Crashed: return "crashed";
+    case BackendTestStatus::Passed:
+      return "passed";
+    case BackendTestStatus::Failed:
+      return "failed";
+    case BackendTestStatus::Unsupported:
+      return "unsupported";
+    case BackendTestStatus::Crashed:
+      return "crashed";
   }
   return "?";
 }
 
 std::vector<std::string> find_backend_tests(const std::string& path) {
   std::vector<std::string> tests;
-  const auto is_test = [](const fs::path& folder) { return fs::exists(folder / "model.onnx") && !data_sets(folder.string()).empty(); };
+  const auto is_test = [](const fs::path& folder) {
+    return fs::exists(folder / "model.onnx") && !data_sets(folder.string()).empty();
+  };
   const auto search = [&](const auto& self, const fs::path& folder, int depth) -> void {
     if (is_test(folder)) {
       tests.push_back(folder.string());
@@ -193,16 +207,18 @@ std::string compare_tensors(const Tensor& got, const Tensor& expected, const Bac
   int64_t differ = 0, first = -1;
   for (int64_t i = 0; i < count; ++i) {
     bool same = false;
-    if (whole) {   // i64 values above 2^53 are compared exactly first
+    if (whole) {  // i64 values above 2^53 are compared exactly first
       same = got.int_at(i) == expected.int_at(i) || close(got.at(i), expected.at(i));
     } else {
-      same = close(got.at(i), expected.at(i)) && (!is_complex(expected.dtype()) || close(got.imag_at(i), expected.imag_at(i)));
+      same = close(got.at(i), expected.at(i)) &&
+             (!is_complex(expected.dtype()) || close(got.imag_at(i), expected.imag_at(i)));
     }
     if (same) continue;
     if (differ++ == 0) first = i;
   }
   if (differ == 0) return "";
-  return fmt::format("{} of {} elements differ, first at {}: {} instead of {}", differ, count, first, got.at(first), expected.at(first));
+  return fmt::format("{} of {} elements differ, first at {}: {} instead of {}", differ, count, first, got.at(first),
+                     expected.at(first));
 }
 
 // The child writes its status byte and reason into a pipe; whatever else ends it is a crash.
@@ -234,7 +250,8 @@ BackendTestResult run_backend_test(const std::string& folder, const BackendTestO
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(options.timeout_seconds);
   bool timed_out = false;
   while (true) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
     pollfd readable{.fd = pipe_ends[0], .events = POLLIN, .revents = 0};
     const int ready = poll(&readable, 1, static_cast<int>(std::max<int64_t>(left, 0)));
     if (ready < 0 && errno == EINTR) continue;
@@ -253,7 +270,8 @@ BackendTestResult run_backend_test(const std::string& folder, const BackendTestO
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (timed_out) return crashed(fmt::format("took longer than {} s", options.timeout_seconds));
-  if (WIFSIGNALED(status)) return crashed(fmt::format("ended by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status))));
+  if (WIFSIGNALED(status))
+    return crashed(fmt::format("ended by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status))));
   if (message.empty()) return crashed(fmt::format("ended with status {}", WEXITSTATUS(status)));
   return {.name = name, .status = static_cast<BackendTestStatus>(message[0] - '0'), .reason = message.substr(1)};
 }

@@ -1,6 +1,7 @@
 // Einsum as transposes, products and sums.
 //
-// 1. Each operand gets one dimension per label: repeated labels take the diagonal, an ellipsis becomes labels of its own
+// 1. Each operand gets one dimension per label: repeated labels take the diagonal, an ellipsis becomes labels of its
+// own
 //    (aligned at the right), and a size of 1 that another operand has larger is dropped, as broadcasting wants.
 // 2. Operands are combined from the left. A label that only one of the two has, and nothing later needs, is summed away
 //    first. What both have and nothing later needs is contracted, by one matmul over [batch, rows, sum] and
@@ -17,23 +18,26 @@
 namespace fuseloom::front::onnx {
 namespace {
 
-using Label = int;   // a letter, or kEllipsis + position from the right
+using Label = int;  // a letter, or kEllipsis + position from the right
 constexpr Label kEllipsis = 1000;
 using Labels = std::vector<Label>;
 
 struct Operand {
   ValueId value;
-  Labels labels;     // one per dimension
+  Labels labels;  // one per dimension
 };
 
-bool contains(const Labels& labels, Label label) { return std::find(labels.begin(), labels.end(), label) != labels.end(); }
+bool contains(const Labels& labels, Label label) {
+  return std::find(labels.begin(), labels.end(), label) != labels.end();
+}
 
 // The labels of a term; -1 stands for the ellipsis.
 Labels parse_term(const NodeImport& n, std::string_view term) {
   Labels labels;
   for (size_t i = 0; i < term.size(); ++i) {
     if (term[i] == '.') {
-      if (term.substr(i, 3) != "..." || contains(labels, -1)) n.fail(fmt::format("the term '{}' is not understood", term));
+      if (term.substr(i, 3) != "..." || contains(labels, -1))
+        n.fail(fmt::format("the term '{}' is not understood", term));
       labels.push_back(-1);
       i += 2;
     } else if (std::isalpha(static_cast<unsigned char>(term[i])) != 0) {
@@ -105,7 +109,8 @@ Operand multiply(NodeImport& n, Operand a, Operand b, const std::set<Label>& lat
   sum_away(n, a, needed_a);
   sum_away(n, b, needed_b);
   Labels batch, contracted, rows, columns;
-  for (const Label label : a.labels) (!contains(b.labels, label) ? rows : later.contains(label) ? batch : contracted).push_back(label);
+  for (const Label label : a.labels)
+    (!contains(b.labels, label) ? rows : later.contains(label) ? batch : contracted).push_back(label);
   for (const Label label : b.labels)
     if (!contains(a.labels, label)) columns.push_back(label);
   const auto join = [](std::initializer_list<const Labels*> lists) {
@@ -120,7 +125,8 @@ Operand multiply(NodeImport& n, Operand a, Operand b, const std::set<Label>& lat
     Shape left_aligned = left_shape, right_aligned = n.shape(right);
     left_aligned.insert(left_aligned.end(), columns.size(), Expr(1));
     right_aligned.insert(right_aligned.begin() + static_cast<std::ptrdiff_t>(batch.size()), rows.size(), Expr(1));
-    return {n.add("mul", {n.reshape(left, left_aligned), n.reshape(right, right_aligned)}), join({&batch, &rows, &columns})};
+    return {n.add("mul", {n.reshape(left, left_aligned), n.reshape(right, right_aligned)}),
+            join({&batch, &rows, &columns})};
   }
   const ValueId right = ordered(n, b, join({&batch, &contracted, &columns}));
   const Shape right_shape = n.shape(right);
@@ -128,12 +134,14 @@ Operand multiply(NodeImport& n, Operand a, Operand b, const std::set<Label>& lat
     return n.simplify(sym::product(std::span(shape).subspan(begin, size)));
   };
   const size_t nb = batch.size(), nr = rows.size(), nk = contracted.size();
-  Shape matrix_a(left_shape.begin(), left_shape.begin() + static_cast<std::ptrdiff_t>(nb)), matrix_b = matrix_a, result = matrix_a;
+  Shape matrix_a(left_shape.begin(), left_shape.begin() + static_cast<std::ptrdiff_t>(nb)), matrix_b = matrix_a,
+                                                                                            result = matrix_a;
   matrix_a.push_back(count(left_shape, nb, nr));
   matrix_a.push_back(count(left_shape, nb + nr, nk));
   matrix_b.push_back(matrix_a.back());
   matrix_b.push_back(count(right_shape, nb + nk, columns.size()));
-  result.insert(result.end(), left_shape.begin() + static_cast<std::ptrdiff_t>(nb), left_shape.begin() + static_cast<std::ptrdiff_t>(nb + nr));
+  result.insert(result.end(), left_shape.begin() + static_cast<std::ptrdiff_t>(nb),
+                left_shape.begin() + static_cast<std::ptrdiff_t>(nb + nr));
   result.insert(result.end(), right_shape.begin() + static_cast<std::ptrdiff_t>(nb + nk), right_shape.end());
   const ValueId product = n.add("matmul", {n.reshape(left, matrix_a), n.reshape(right, matrix_b)});
   return {n.reshape(product, result), join({&batch, &rows, &columns})};
@@ -150,21 +158,23 @@ void import_einsum(NodeImport& n) {
     parsed.push_back(parse_term(n, inputs.substr(begin, end - begin)));
     begin = end + 1;
   }
-  if (parsed.size() != n.input_count()) n.fail(fmt::format("'{}' has {} terms, and the node has {} inputs", equation, parsed.size(), n.input_count()));
+  if (parsed.size() != n.input_count())
+    n.fail(fmt::format("'{}' has {} terms, and the node has {} inputs", equation, parsed.size(), n.input_count()));
 
   int64_t ellipsis = 0;
   std::vector<Operand> operands;
   for (size_t i = 0; i < parsed.size(); ++i) {
     const ValueId value = n.in(i);
     const int64_t extra = n.rank(value) - static_cast<int64_t>(parsed[i].size()) + (contains(parsed[i], -1) ? 1 : 0);
-    if (extra < 0 || (extra > 0 && !contains(parsed[i], -1))) n.fail(fmt::format("input {} has rank {}, which does not fit '{}'", i, n.rank(value), equation));
+    if (extra < 0 || (extra > 0 && !contains(parsed[i], -1)))
+      n.fail(fmt::format("input {} has rank {}, which does not fit '{}'", i, n.rank(value), equation));
     ellipsis = std::max(ellipsis, extra);
     operands.push_back({value, with_ellipsis(parsed[i], extra)});
   }
   Labels output;
   if (arrow != std::string::npos) {
     output = with_ellipsis(parse_term(n, std::string_view(equation).substr(arrow + 2)), ellipsis);
-  } else {                                       // the ellipsis, then what comes once, in alphabetical order
+  } else {  // the ellipsis, then what comes once, in alphabetical order
     std::map<Label, int> uses;
     for (const Labels& labels : parsed)
       for (const Label label : labels) ++uses[label];
@@ -186,7 +196,8 @@ void import_einsum(NodeImport& n) {
     std::vector<int64_t> ones;
     Labels kept;
     for (size_t i = 0; i < operand.labels.size(); ++i) {
-      const bool one = n.size(operand.value, static_cast<int64_t>(i)).is_const(1) && !sizes.at(operand.labels[i]).is_const(1);
+      const bool one =
+          n.size(operand.value, static_cast<int64_t>(i)).is_const(1) && !sizes.at(operand.labels[i]).is_const(1);
       if (one) {
         ones.push_back(static_cast<int64_t>(i));
       } else {

@@ -16,13 +16,13 @@ ValueId length_mask(NodeImport& n, ValueId lengths, const Expr& total);
 ValueId join_masks(NodeImport& n, ValueId a, ValueId b);
 
 struct AttentionSpec {
-  ValueId q, k, v;                 // [batch, heads, length, size]; fewer key heads than query heads: shared in groups
-  ValueId mask;                    // may be absent; bool, or added to the scores
-  double scale = 0;                // 0: 1 / sqrt(size)
+  ValueId q, k, v;   // [batch, heads, length, size]; fewer key heads than query heads: shared in groups
+  ValueId mask;      // may be absent; bool, or added to the scores
+  double scale = 0;  // 0: 1 / sqrt(size)
   double softcap = 0;
-  bool causal = false;             // query i sees keys up to i + past
+  bool causal = false;  // query i sees keys up to i + past
   Expr past = 0;
-  int64_t scores = -1;             // which stage of the scores to give: 0 product, 1 capped, 2 masked, 3 softmax; -1: none
+  int64_t scores = -1;  // which stage of the scores to give: 0 product, 1 capped, 2 masked, 3 softmax; -1: none
 };
 struct AttentionResult {
   ValueId y, scores;

@@ -79,7 +79,7 @@ MappedFile map_contained_file(const std::string& folder, const std::string& loca
   Descriptor at(open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   FL_REQUIRE(at.get() >= 0, "{}: the model's folder '{}' cannot be opened: {}", what, folder, std::strerror(errno));
   for (size_t i = 0; i < components.size(); ++i) {
-    const int kind = i + 1 < components.size() ? O_DIRECTORY : O_NONBLOCK;   // a FIFO must not block
+    const int kind = i + 1 < components.size() ? O_DIRECTORY : O_NONBLOCK;  // a FIFO must not block
     const int next = openat(at.get(), components[i].c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | kind);
     FL_REQUIRE(next >= 0 || (errno != ELOOP && errno != ENOTDIR),
                "{}: '{}' is a symbolic link or not a folder, and links are not followed", what, components[i]);

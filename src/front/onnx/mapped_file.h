@@ -7,7 +7,7 @@
 namespace fuseloom::front::onnx {
 
 struct MappedFile {
-  std::shared_ptr<void> owner;      // unmaps when the last view is gone; null for an empty file
+  std::shared_ptr<void> owner;  // unmaps when the last view is gone; null for an empty file
   std::string_view bytes;
 };
 

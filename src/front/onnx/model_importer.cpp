@@ -11,8 +11,8 @@ namespace fuseloom::front::onnx {
 
 namespace {
 
-// Functions inside of functions, and the nodes that inlining all of them gives: a few hundred bytes of file could ask for
-// 2^100 nodes.
+// Functions inside of functions, and the nodes that inlining all of them gives: a few hundred bytes of file could ask
+// for 2^100 nodes.
 constexpr int kMaxFunctionDepth = 64;
 constexpr int64_t kMaxNodes = int64_t{1} << 18;
 
@@ -29,7 +29,8 @@ void for_each_subgraph(const NodeProto& node, F&& visit) {
 }
 
 bool is_symbol_char(char c, bool first) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (!first && ((c >= '0' && c <= '9') || c == '.'));
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+         (!first && ((c >= '0' && c <= '9') || c == '.'));
 }
 
 void collect_free_names(const GraphProto& proto, std::vector<std::string_view>& out, std::set<std::string_view>& seen) {
@@ -58,28 +59,37 @@ void collect_free_names(const GraphProto& proto, std::vector<std::string_view>& 
 std::string_view canonical_domain(std::string_view domain) { return domain == "ai.onnx" ? std::string_view() : domain; }
 
 ModelImporter::ModelImporter(const ModelProto& proto, TensorSource source, const ImportOptions& options)
-    : proto_(proto), source_(std::move(source)), options_(options),
+    : proto_(proto),
+      source_(std::move(source)),
+      options_(options),
       table_(options.table != nullptr ? options.table : &op::standard_ops()) {
-  for (const OperatorSetProto& opset : proto.opsets) opsets_[std::string(canonical_domain(opset.domain))] = opset.version;
-  opsets_.emplace("", 1);   // IR versions 1 and 2 do not say
+  for (const OperatorSetProto& opset : proto.opsets)
+    opsets_[std::string(canonical_domain(opset.domain))] = opset.version;
+  opsets_.emplace("", 1);  // IR versions 1 and 2 do not say
   for (const FunctionProto& function : proto.functions) {
-    const bool is_new = functions_.emplace(std::tuple(canonical_domain(function.domain), function.name, function.overload), &function).second;
+    const bool is_new =
+        functions_.emplace(std::tuple(canonical_domain(function.domain), function.name, function.overload), &function)
+            .second;
     FL_REQUIRE(is_new, "{}: the function '{}' of domain '{}' is defined twice", name(), function.name, function.domain);
     Opsets& opsets = function_opsets_[&function];
-    for (const OperatorSetProto& opset : function.opsets) opsets[std::string(canonical_domain(opset.domain))] = opset.version;
+    for (const OperatorSetProto& opset : function.opsets)
+      opsets[std::string(canonical_domain(opset.domain))] = opset.version;
     for (const auto& [domain, version] : opsets_) opsets.emplace(domain, version);
   }
 }
 
-// ---- checks ----------------------------------------------------------------------------------------------------------
+// ---- checks
+// ----------------------------------------------------------------------------------------------------------
 
 void ModelImporter::check_opsets() const {
   const auto check = [&](const Opsets& opsets) {
     for (const auto& [domain, version] : opsets)
       FL_REQUIRE(version >= 1, "{}: the opset version {} of domain '{}' is not a version", name(), version, domain);
     const int64_t version = opsets.at("");
-    FL_SUPPORTED(version <= kMaxOpset, "{}: the model uses ONNX opset {}, and fuseloom knows up to {}; convert it with onnx.version_converter",
-                 name(), version, kMaxOpset);
+    FL_SUPPORTED(
+        version <= kMaxOpset,
+        "{}: the model uses ONNX opset {}, and fuseloom knows up to {}; convert it with onnx.version_converter", name(),
+        version, kMaxOpset);
   };
   check(opsets_);
   for (const auto& [function, opsets] : function_opsets_) check(opsets);
@@ -87,13 +97,14 @@ void ModelImporter::check_opsets() const {
 
 // One error that lists every operator that is not known.
 void ModelImporter::check_operators() const {
-  std::map<std::string, std::vector<std::string>> unknown;   // operator → nodes
+  std::map<std::string, std::vector<std::string>> unknown;  // operator → nodes
   const auto check_nodes = [&](const auto& self, std::span<const NodeProto> nodes) -> void {
     for (const NodeProto& node : nodes) {
       const std::pair key(std::string(canonical_domain(node.domain)), std::string(node.op_type));
       if (!import_table().functions.contains(key) && function_of(node) == nullptr)
         unknown[key.first.empty() ? key.second : key.first + "." + key.second].push_back(
-            node.name.empty() ? (node.outputs.empty() ? std::string("?") : std::string(node.outputs[0])) : std::string(node.name));
+            node.name.empty() ? (node.outputs.empty() ? std::string("?") : std::string(node.outputs[0]))
+                              : std::string(node.name));
       for_each_subgraph(node, [&](const GraphProto& graph) { self(self, graph.nodes); });
     }
   };
@@ -116,7 +127,8 @@ const FunctionProto* ModelImporter::function_of(const NodeProto& node) const {
   return it == functions_.end() ? nullptr : it->second;
 }
 
-// ---- graph inputs ----------------------------------------------------------------------------------------------------
+// ---- graph inputs
+// ----------------------------------------------------------------------------------------------------
 
 Expr ModelImporter::dimension(const DimensionProto& dim, const std::string& fresh_name) {
   std::string name = fresh_name;
@@ -141,7 +153,7 @@ Expr ModelImporter::dimension(const DimensionProto& dim, const std::string& fres
       if (unbound.empty() ||
           (unbound.size() == 1 && sym::solve_for(known, unbound[0], Expr::symbol("target")).has_value()))
         return known;
-    } catch (const UserError&) {   // not an expression: a name with odd characters
+    } catch (const UserError&) {  // not an expression: a name with odd characters
     }
   }
   if (const auto known = symbol_of_name_.find(name); known != symbol_of_name_.end()) return Expr::symbol(known->second);
@@ -160,7 +172,8 @@ op::Shape ModelImporter::input_shape(const onnx::TypeProto& type, const std::str
   if (!type.has_shape) {
     const auto given = options_.ranks.find(name);
     FL_SUPPORTED(given != options_.ranks.end(),
-                 "{}: the rank of input '{}' is not given, and fuseloom needs it; run onnx.shape_inference or set it in the exporter",
+                 "{}: the rank of input '{}' is not given, and fuseloom needs it; run onnx.shape_inference or set it "
+                 "in the exporter",
                  this->name(), name);
     rank = static_cast<size_t>(given->second);
   }
@@ -179,20 +192,22 @@ void ModelImporter::add_graph_inputs(ImportedModel& model, NameScope& scope) {
   // Names that stand alone in some dimension: a compound size over them can be checked, so it stays an expression.
   for (const ValueInfoProto& input : proto_.graph.inputs)
     for (const DimensionProto& dim : input.type.shape)
-      if (dim.kind == DimensionProto::Kind::Parameter && !initialized.contains(input.name) && !options_.dims.contains(std::string(dim.parameter)))
+      if (dim.kind == DimensionProto::Kind::Parameter && !initialized.contains(input.name) &&
+          !options_.dims.contains(std::string(dim.parameter)))
         bare_symbols_.insert(std::string(dim.parameter));
 
   for (const ValueInfoProto& input : proto_.graph.inputs) {
     const std::string name(input.name);
     FL_REQUIRE(!name.empty(), "{}: a graph input has no name", this->name());
     FL_REQUIRE(!scope.items.contains(name), "{}: the name '{}' is given to two graph inputs", this->name(), name);
-    if (initialized.contains(name)) continue;   // IR version 3 and before list initializers as inputs too
+    if (initialized.contains(name)) continue;  // IR version 3 and before list initializers as inputs too
     const std::string where = fmt::format("{}: input '{}'", this->name(), name);
     const size_t first = model.graph.inputs().size();
     // The elements of a sequence share one type, in which a name stands for as many sizes as there are elements.
     const auto add_tensor = [&](const onnx::TypeProto& type, const std::string& value_name, bool element = false) {
       const DType dtype = carrier_dtype(type.element, where);
-      const ValueId value = model.graph.add_input(value_name, {.dtype = dtype, .shape = input_shape(type, value_name, !element)});
+      const ValueId value =
+          model.graph.add_input(value_name, {.dtype = dtype, .shape = input_shape(type, value_name, !element)});
       return Item::tensor(value, is_narrow(type.element) ? type.element : ElementType::Undefined);
     };
     const onnx::TypeProto* type = &input.type;
@@ -218,28 +233,40 @@ void ModelImporter::add_graph_inputs(ImportedModel& model, NameScope& scope) {
         FL_SUPPORTED(length != options_.sequence_lengths.end(),
                      "{}: is a sequence; sequences have a fixed length (ImportOptions::sequence_lengths)", where);
         std::vector<Item> items;
-        for (int64_t i = 0; i < length->second; ++i) items.push_back(add_tensor(*type->inner, fmt::format("{}_{}", name, i), true));
-        model.inputs.push_back({.name = name, .element = type->inner->element, .sequence = true, .first = first, .count = items.size()});
+        for (int64_t i = 0; i < length->second; ++i)
+          items.push_back(add_tensor(*type->inner, fmt::format("{}_{}", name, i), true));
+        model.inputs.push_back(
+            {.name = name, .element = type->inner->element, .sequence = true, .first = first, .count = items.size()});
         scope.items.emplace(name, Item::sequence(std::move(items)));
         break;
       }
-      case onnx::TypeProto::Kind::None: throw UserError(fmt::format("{}: has no type", where));
+      case onnx::TypeProto::Kind::None:
+        throw UserError(fmt::format("{}: has no type", where));
       case onnx::TypeProto::Kind::Optional:
       case onnx::TypeProto::Kind::Map:
       case onnx::TypeProto::Kind::SparseTensor:
-      case onnx::TypeProto::Kind::Opaque: throw Unsupported(fmt::format("{}: only tensors, sequences and optionals of tensors are taken", where));
+      case onnx::TypeProto::Kind::Opaque:
+        throw Unsupported(fmt::format("{}: only tensors, sequences and optionals of tensors are taken", where));
     }
   }
 }
 
-// ---- the walk --------------------------------------------------------------------------------------------------------
+// ---- the walk
+// --------------------------------------------------------------------------------------------------------
 
 ImportedModel ModelImporter::import() {
   check_opsets();
   check_operators();
-  ImportedModel model{.graph = Graph(*table_, "main"), .inputs = {}, .outputs = {}, .dimension_names = {}, .metadata = {}, .producer = {}, .opset = 0};
+  ImportedModel model{.graph = Graph(*table_, "main"),
+                      .inputs = {},
+                      .outputs = {},
+                      .dimension_names = {},
+                      .metadata = {},
+                      .producer = {},
+                      .opset = 0};
   model.opset = opsets_.at("");
-  model.producer = fmt::format("{}{}{}", proto_.producer_name, proto_.producer_version.empty() ? "" : " ", proto_.producer_version);
+  model.producer =
+      fmt::format("{}{}{}", proto_.producer_name, proto_.producer_version.empty() ? "" : " ", proto_.producer_version);
   for (const StringPair& pair : proto_.metadata) model.metadata.emplace(std::string(pair.key), std::string(pair.value));
 
   graph::SizeContents contents(model.graph);
@@ -255,23 +282,27 @@ ImportedModel ModelImporter::import() {
     ImportedValue value{.name = std::string(info.name), .first = outputs.size(), .count = 0};
     const auto add = [&](const Item& item) {
       FL_SUPPORTED(item.kind == Item::Kind::Tensor, "{}: output '{}' is a sequence of sequences", name(), info.name);
-      value.element = item.narrow != ElementType::Undefined ? item.narrow : element_type_of(model.graph.type(item.value).dtype);
+      value.element =
+          item.narrow != ElementType::Undefined ? item.narrow : element_type_of(model.graph.type(item.value).dtype);
       outputs.push_back(item.value);
       ++value.count;
     };
     switch (results[i].kind) {
       case Item::Kind::Tensor: {
         add(results[i]);
-        const bool checked = info.type.kind == onnx::TypeProto::Kind::Tensor && info.type.element != ElementType::Undefined;
-        FL_REQUIRE(!checked || info.type.element == value.element, "{}: output '{}' is declared as {} and computed as {}", name(),
-                   info.name, element_type_name(info.type.element), element_type_name(value.element));
+        const bool checked =
+            info.type.kind == onnx::TypeProto::Kind::Tensor && info.type.element != ElementType::Undefined;
+        FL_REQUIRE(!checked || info.type.element == value.element,
+                   "{}: output '{}' is declared as {} and computed as {}", name(), info.name,
+                   element_type_name(info.type.element), element_type_name(value.element));
         break;
       }
       case Item::Kind::Sequence:
         value.sequence = true;
         for (const Item& item : results[i].items) add(item);
         break;
-      case Item::Kind::Absent: break;
+      case Item::Kind::Absent:
+        break;
     }
     model.outputs.push_back(std::move(value));
   }
@@ -294,7 +325,8 @@ Item ModelImporter::load_initializer(const TensorProto& tensor, Graph& graph) {
 
 std::vector<Item> ModelImporter::import_body(const GraphProto& proto, Graph& graph, NameScope& scope) {
   const auto define = [&](std::string_view name, Item item) {
-    FL_REQUIRE(scope.items.emplace(std::string(name), std::move(item)).second, "{}: the name '{}' is defined twice", this->name(), name);
+    FL_REQUIRE(scope.items.emplace(std::string(name), std::move(item)).second, "{}: the name '{}' is defined twice",
+               this->name(), name);
   };
   for (const TensorProto& tensor : proto.initializers) define(tensor.name, load_initializer(tensor, graph));
   for (const SparseTensorProto& tensor : proto.sparse_initializers)
@@ -316,10 +348,10 @@ std::vector<size_t> ModelImporter::execution_order(const Block& block, const Nam
   for (size_t i = 0; i < block.nodes.size(); ++i)
     for (const std::string_view output : block.nodes[i].outputs) {
       if (output.empty()) continue;
-      FL_REQUIRE(producer.emplace(output, i).second, "{}: {}: the name '{}' is computed twice, by {} and by {}", name(), block.where,
-                 output, describe(block.nodes[producer[output]]), describe(block.nodes[i]));
-      FL_REQUIRE(!scope.items.contains(output), "{}: {}: {} computes '{}', which is an input or initializer already", name(),
-                 block.where, describe(block.nodes[i]), output);
+      FL_REQUIRE(producer.emplace(output, i).second, "{}: {}: the name '{}' is computed twice, by {} and by {}", name(),
+                 block.where, output, describe(block.nodes[producer[output]]), describe(block.nodes[i]));
+      FL_REQUIRE(!scope.items.contains(output), "{}: {}: {} computes '{}', which is an input or initializer already",
+                 name(), block.where, describe(block.nodes[i]), output);
     }
   std::vector<std::vector<size_t>> users(block.nodes.size());
   std::vector<size_t> waiting(block.nodes.size(), 0);
@@ -353,8 +385,9 @@ std::vector<size_t> ModelImporter::execution_order(const Block& block, const Nam
   }
   if (order.size() < block.nodes.size()) {
     // Follow unsatisfied inputs from any stuck node until one repeats: that is a cycle.
-    size_t at = static_cast<size_t>(std::find_if(waiting.begin(), waiting.end(), [](size_t n) { return n > 0; }) - waiting.begin());
-    std::vector<size_t> waits_for(block.nodes.size(), block.nodes.size());   // for each stuck node one that it waits for
+    size_t at = static_cast<size_t>(std::find_if(waiting.begin(), waiting.end(), [](size_t n) { return n > 0; }) -
+                                    waiting.begin());
+    std::vector<size_t> waits_for(block.nodes.size(), block.nodes.size());  // for each stuck node one that it waits for
     for (size_t i = 0; i < block.nodes.size(); ++i)
       for (const size_t user : users[i])
         if (waiting[i] > 0) waits_for[user] = i;
@@ -404,9 +437,11 @@ void ModelImporter::import_node(const NodeProto& node, Graph& graph, NameScope& 
   }
 }
 
-void ModelImporter::import_function(const FunctionProto& function, const NodeProto& call, Graph& graph, NameScope& scope) {
-  FL_SUPPORTED(function_depth_ < kMaxFunctionDepth, "{}: {}: functions call each other deeper than {}; does one call itself?", name(),
-               describe(call), kMaxFunctionDepth);
+void ModelImporter::import_function(const FunctionProto& function, const NodeProto& call, Graph& graph,
+                                    NameScope& scope) {
+  FL_SUPPORTED(function_depth_ < kMaxFunctionDepth,
+               "{}: {}: functions call each other deeper than {}; does one call itself?", name(), describe(call),
+               kMaxFunctionDepth);
   FL_REQUIRE(call.inputs.size() <= function.inputs.size() && call.outputs.size() <= function.outputs.size(),
              "{}: {}: has {} inputs and {} outputs, and the function takes {} and gives {}", name(), describe(call),
              call.inputs.size(), call.outputs.size(), function.inputs.size(), function.outputs.size());
@@ -426,7 +461,7 @@ void ModelImporter::import_function(const FunctionProto& function, const NodePro
   inner.frame = &frame;
   inner.contents = scope.contents;
   for (size_t i = 0; i < function.inputs.size(); ++i) {
-    Item item;                                               // an input that is not given is absent
+    Item item;  // an input that is not given is absent
     if (i < call.inputs.size() && !call.inputs[i].empty()) item = *find(scope, call.inputs[i]);
     FL_REQUIRE(inner.items.emplace(std::string(function.inputs[i]), std::move(item)).second,
                "{}: function '{}' has two inputs named '{}'", name(), function.name, function.inputs[i]);
@@ -437,12 +472,14 @@ void ModelImporter::import_function(const FunctionProto& function, const NodePro
   for (size_t i = 0; i < call.outputs.size(); ++i) {
     if (call.outputs[i].empty()) continue;
     const Item* const item = find(inner, function.outputs[i]);
-    FL_REQUIRE(item != nullptr, "{}: function '{}': nothing computes its output '{}'", name(), function.name, function.outputs[i]);
+    FL_REQUIRE(item != nullptr, "{}: function '{}': nothing computes its output '{}'", name(), function.name,
+               function.outputs[i]);
     scope.items.insert_or_assign(std::string(call.outputs[i]), *item);
   }
 }
 
-// ---- subgraphs -------------------------------------------------------------------------------------------------------
+// ---- subgraphs
+// -------------------------------------------------------------------------------------------------------
 
 std::vector<std::string_view> ModelImporter::free_names(const GraphProto& proto) {
   std::vector<std::string_view> names;
@@ -461,7 +498,8 @@ std::set<std::string> ModelImporter::visible_symbols(const Graph& graph) {
   return symbols;
 }
 
-ModelImporter::Subgraph ModelImporter::begin_subgraph(const Graph& outer, const NameScope& outer_scope, const std::string& name) const {
+ModelImporter::Subgraph ModelImporter::begin_subgraph(const Graph& outer, const NameScope& outer_scope,
+                                                      const std::string& name) const {
   Subgraph inner;
   inner.graph = std::make_unique<Graph>(outer.table(), name);
   const std::set<std::string> symbols = visible_symbols(outer);
@@ -474,8 +512,9 @@ ModelImporter::Subgraph ModelImporter::begin_subgraph(const Graph& outer, const 
   return inner;
 }
 
-std::vector<ValueId> ModelImporter::capture(const Graph& outer, const NameScope& outer_scope, std::span<const std::string_view> names,
-                                            Subgraph& inner, const std::string& node) {
+std::vector<ValueId> ModelImporter::capture(const Graph& outer, const NameScope& outer_scope,
+                                            std::span<const std::string_view> names, Subgraph& inner,
+                                            const std::string& node) {
   std::vector<ValueId> captures;
   std::map<ValueId, ValueId> seen;
   const auto convert = [&](const auto& self, const Item& item) -> Item {
@@ -517,7 +556,8 @@ void ModelImporter::finish_subgraph(Graph& graph) {
     const graph::Node& node = graph.node(id);
     for (const auto& [name, value] : node.attrs.all())
       if (const auto* shape = std::get_if<op::Shape>(&value)) use(*shape);
-    for (const auto& subgraph : node.subgraphs) used.insert(subgraph->outer_symbols().begin(), subgraph->outer_symbols().end());
+    for (const auto& subgraph : node.subgraphs)
+      used.insert(subgraph->outer_symbols().begin(), subgraph->outer_symbols().end());
   }
   std::vector<std::string> kept;
   for (const std::string& symbol : graph.outer_symbols()) {
@@ -532,7 +572,8 @@ void ModelImporter::finish_subgraph(Graph& graph) {
   graph.facts() = facts;
 }
 
-// ---- entry points ----------------------------------------------------------------------------------------------------
+// ---- entry points
+// ----------------------------------------------------------------------------------------------------
 
 namespace {
 

@@ -41,19 +41,19 @@ class ModelImporter {
     NameScope scope;
   };
   Subgraph begin_subgraph(const Graph& outer, const NameScope& outer_scope, const std::string& name) const;
-  // Makes the outer items visible inside: constants and tensors of known contents are copied, every other value becomes an
-  // input of the subgraph. `captures` are the outer values to pass, in order.
-  std::vector<ValueId> capture(const Graph& outer, const NameScope& outer_scope, std::span<const std::string_view> names,
-                               Subgraph& inner, const std::string& node);
+  // Makes the outer items visible inside: constants and tensors of known contents are copied, every other value becomes
+  // an input of the subgraph. `captures` are the outer values to pass, in order.
+  std::vector<ValueId> capture(const Graph& outer, const NameScope& outer_scope,
+                               std::span<const std::string_view> names, Subgraph& inner, const std::string& node);
   // The symbols that a size in this graph may use.
   static std::set<std::string> visible_symbols(const Graph& graph);
   // Drops the outer symbols that the subgraph does not use.
   static void finish_subgraph(Graph& graph);
 
  private:
-  struct Block {                                              // the nodes of a graph or of a function
+  struct Block {  // the nodes of a graph or of a function
     std::span<const NodeProto> nodes;
-    std::string where;                                        // for messages
+    std::string where;  // for messages
   };
   void check_opsets() const;
   void check_operators() const;
@@ -73,10 +73,11 @@ class ModelImporter {
   const op::OpTable* table_;
   Opsets opsets_;
   std::map<const FunctionProto*, Opsets> function_opsets_;
-  std::map<std::tuple<std::string_view, std::string_view, std::string_view>, const FunctionProto*> functions_;   // domain, name, overload
-  std::map<std::string, std::string> symbol_of_name_;         // dimension name in the file → symbol
+  std::map<std::tuple<std::string_view, std::string_view, std::string_view>, const FunctionProto*>
+      functions_;                                      // domain, name, overload
+  std::map<std::string, std::string> symbol_of_name_;  // dimension name in the file → symbol
   std::map<std::string, std::string> name_of_symbol_;
-  std::set<std::string> bare_symbols_;                        // that some input dimension binds by itself
+  std::set<std::string> bare_symbols_;  // that some input dimension binds by itself
   int64_t node_count_ = 0;
   int function_depth_ = 0;
 };

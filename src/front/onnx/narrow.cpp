@@ -25,7 +25,8 @@ ValueId integer_constant(NodeImport& n, int64_t value) {
 // On the bits of the magnitude as f32:
 // 1. At and above the smallest normal of the format, round the 23-bit mantissa to m bits, half to even, by an integer
 //    add; a carry runs into the exponent, as it should.
-// 2. Below, the grid is uniform with the step 2^(1 - bias - m): adding and taking off 2^(23 + 1 - bias - m) rounds to it.
+// 2. Below, the grid is uniform with the step 2^(1 - bias - m): adding and taking off 2^(23 + 1 - bias - m) rounds to
+// it.
 // 3. What exceeds the largest finite value (after rounding) overflows.
 ValueId round_to_narrow_float(NodeImport& n, ValueId x, ElementType to, bool saturate) {
   const NarrowFloat format = narrow_float(to);
@@ -33,7 +34,8 @@ ValueId round_to_narrow_float(NodeImport& n, ValueId x, ElementType to, bool sat
   const ValueId magnitude = n.add("abs", {x});
   const ValueId bits = n.add("bitcast", {magnitude}, {{"to", DType::I32}});
   const int64_t dropped = 23 - format.mantissa_bits;
-  const ValueId odd = n.add("bit_and", {n.add("shift_right", {bits, integer_constant(n, dropped)}), integer_constant(n, 1)});
+  const ValueId odd =
+      n.add("bit_and", {n.add("shift_right", {bits, integer_constant(n, dropped)}), integer_constant(n, 1)});
   const ValueId bump = n.add("add", {odd, integer_constant(n, (int64_t{1} << (dropped - 1)) - 1)});
   const ValueId kept = n.add("bit_and", {n.add("add", {bits, bump}), integer_constant(n, -(int64_t{1} << dropped))});
   const ValueId normal = n.add("bitcast", {kept}, {{"to", DType::F32}});
@@ -70,7 +72,8 @@ ValueId round_to_power_of_two(NodeImport& n, ValueId x, bool saturate, const std
   } else if (mode != "down") {
     n.fail(fmt::format("round_mode '{}' is not one of up, down, nearest", mode));
   }
-  const ValueId exponent = n.add("bit_and", {n.add("add", {bits, integer_constant(n, bump)}), integer_constant(n, 0x7f800000)});
+  const ValueId exponent =
+      n.add("bit_and", {n.add("add", {bits, integer_constant(n, bump)}), integer_constant(n, 0x7f800000)});
   ValueId result = n.add("bitcast", {exponent}, {{"to", DType::F32}});
   // 2^-127 is the smallest value (a subnormal of f32, exponent field 0), 2^127 the largest.
   const ValueId smallest = n.scalar(DType::F32, std::ldexp(1.0, -127));

@@ -21,7 +21,8 @@ void NodeImport::unsupported(std::string_view words) const {
   throw Unsupported(fmt::format("{}: {}: {}", model_.name(), describe(), words));
 }
 
-// ---- inputs ----------------------------------------------------------------------------------------------------------
+// ---- inputs
+// ----------------------------------------------------------------------------------------------------------
 
 bool NodeImport::has(size_t i) const {
   return i < proto_.inputs.size() && !proto_.inputs[i].empty() && item(i).kind != Item::Kind::Absent;
@@ -37,8 +38,10 @@ const Item& NodeImport::item(size_t i) const {
 ValueId NodeImport::in(size_t i) const {
   if (i >= proto_.inputs.size() || proto_.inputs[i].empty()) fail(fmt::format("input {} is missing", i));
   const Item& found = item(i);
-  if (found.kind == Item::Kind::Sequence) unsupported(fmt::format("input {} is a sequence, and this operator takes tensors", i));
-  if (found.kind == Item::Kind::Absent) fail(fmt::format("input {} ('{}') is an optional without a value", i, proto_.inputs[i]));
+  if (found.kind == Item::Kind::Sequence)
+    unsupported(fmt::format("input {} is a sequence, and this operator takes tensors", i));
+  if (found.kind == Item::Kind::Absent)
+    fail(fmt::format("input {} ('{}') is an optional without a value", i, proto_.inputs[i]));
   return found.value;
 }
 
@@ -48,13 +51,15 @@ std::vector<ValueId> NodeImport::all_inputs() const {
   return values;
 }
 
-// ---- attributes ------------------------------------------------------------------------------------------------------
+// ---- attributes
+// ------------------------------------------------------------------------------------------------------
 
 const AttributeProto* NodeImport::find(std::string_view name) const {
   for (const AttributeProto& attribute : proto_.attributes) {
     if (attribute.name != name) continue;
     if (attribute.reference.empty()) return &attribute;
-    if (scope_.frame == nullptr) fail(fmt::format("attribute '{}' refers to a function's attribute, outside of a function", name));
+    if (scope_.frame == nullptr)
+      fail(fmt::format("attribute '{}' refers to a function's attribute, outside of a function", name));
     const auto it = scope_.frame->find(attribute.reference);
     return it == scope_.frame->end() ? nullptr : it->second;
   }
@@ -63,7 +68,8 @@ const AttributeProto* NodeImport::find(std::string_view name) const {
 
 namespace {
 
-void check_attribute(const NodeImport& n, const AttributeProto& attribute, AttributeProto::Type type, std::string_view what) {
+void check_attribute(const NodeImport& n, const AttributeProto& attribute, AttributeProto::Type type,
+                     std::string_view what) {
   if (attribute.type != type) n.fail(fmt::format("attribute '{}' is not {}", attribute.name, what));
 }
 
@@ -76,7 +82,9 @@ int64_t NodeImport::integer(std::string_view name) const {
   return attribute->i;
 }
 
-int64_t NodeImport::integer(std::string_view name, int64_t fallback) const { return has_attr(name) ? integer(name) : fallback; }
+int64_t NodeImport::integer(std::string_view name, int64_t fallback) const {
+  return has_attr(name) ? integer(name) : fallback;
+}
 
 double NodeImport::real(std::string_view name, double fallback) const {
   const AttributeProto* const attribute = find(name);
@@ -125,7 +133,8 @@ const GraphProto& NodeImport::subgraph(std::string_view name) const {
   return *attribute->graph;
 }
 
-// ---- types -----------------------------------------------------------------------------------------------------------
+// ---- types
+// -----------------------------------------------------------------------------------------------------------
 
 int64_t NodeImport::axis(int64_t axis, int64_t rank) const {
   if (axis < -rank || axis >= rank) fail(fmt::format("axis {} is out of range for rank {}", axis, rank));
@@ -141,15 +150,19 @@ std::vector<int64_t> NodeImport::axes(std::vector<int64_t> axes, int64_t rank) c
   return axes;
 }
 
-// ---- building --------------------------------------------------------------------------------------------------------
+// ---- building
+// --------------------------------------------------------------------------------------------------------
 
-std::string NodeImport::origin() const { return std::string(proto_.name.empty() && !proto_.outputs.empty() ? proto_.outputs[0] : proto_.name); }
+std::string NodeImport::origin() const {
+  return std::string(proto_.name.empty() && !proto_.outputs.empty() ? proto_.outputs[0] : proto_.name);
+}
 
 ValueId NodeImport::add(std::string_view op, std::vector<ValueId> inputs, Attrs attrs) {
   return graph_.add(op, std::move(inputs), std::move(attrs), origin());
 }
 
-std::vector<ValueId> NodeImport::add_many(std::string_view op, std::vector<ValueId> inputs, Attrs attrs, int64_t outputs) {
+std::vector<ValueId> NodeImport::add_many(std::string_view op, std::vector<ValueId> inputs, Attrs attrs,
+                                          int64_t outputs) {
   return graph_.node(graph_.add_node(op, std::move(inputs), std::move(attrs), outputs, origin())).outputs;
 }
 
@@ -191,7 +204,9 @@ ValueId NodeImport::expand(ValueId v, Shape shape) {
   return this->shape(v) == shape ? v : add("expand", {v}, {{"shape", std::move(shape)}});
 }
 
-ValueId NodeImport::full(DType dtype, double value, Shape shape) { return expand(scalar(dtype, value), std::move(shape)); }
+ValueId NodeImport::full(DType dtype, double value, Shape shape) {
+  return expand(scalar(dtype, value), std::move(shape));
+}
 
 ValueId NodeImport::slice(ValueId v, int64_t axis, Expr start, Expr size, int64_t step) {
   if (start.is_const(0) && step == 1 && size == this->size(v, axis)) return v;
@@ -235,7 +250,8 @@ ValueId NodeImport::flatten(ValueId v, int64_t axis) {
                      simplify(sym::product(sizes.subspan(static_cast<size_t>(axis))))});
 }
 
-// ---- contents --------------------------------------------------------------------------------------------------------
+// ---- contents
+// --------------------------------------------------------------------------------------------------------
 
 std::optional<std::vector<Expr>> NodeImport::contents(ValueId v) const {
   if (std::optional<std::vector<Expr>> known = scope_.contents->of(v); known.has_value()) return known;
@@ -249,7 +265,8 @@ std::optional<std::vector<Expr>> NodeImport::contents(ValueId v) const {
 }
 
 std::optional<std::vector<int64_t>> NodeImport::constant_integers(ValueId v) const {
-  if (const Tensor* const constant = graph_.constant(v); constant != nullptr && !is_float(constant->dtype()) && !is_complex(constant->dtype())) {
+  if (const Tensor* const constant = graph_.constant(v);
+      constant != nullptr && !is_float(constant->dtype()) && !is_complex(constant->dtype())) {
     std::vector<int64_t> values;
     for (int64_t i = 0; i < constant->count(); ++i) values.push_back(constant->int_at(i));
     return values;
@@ -266,7 +283,7 @@ std::optional<std::vector<int64_t>> NodeImport::constant_integers(ValueId v) con
 }
 
 std::vector<Expr> NodeImport::read_sizes(ValueId v) {
-  if (is_float(dtype(v))) {                      // OneHot's depth may be
+  if (is_float(dtype(v))) {  // OneHot's depth may be
     if (const std::optional<Tensor> value = constant_value(v); value.has_value()) v = constant(*value);
     v = cast(v, DType::I64);
   }
@@ -276,8 +293,9 @@ std::vector<Expr> NodeImport::read_sizes(ValueId v) {
   }
   const std::optional<int64_t> count = simplify(op::count_of(shape(v))).as_const();
   if (!count.has_value())
-    unsupported(fmt::format("reads sizes from a tensor of shape {}; how many they are must be known when the model is imported",
-                            op::to_string(shape(v))));
+    unsupported(
+        fmt::format("reads sizes from a tensor of shape {}; how many they are must be known when the model is imported",
+                    op::to_string(shape(v))));
   std::vector<Expr> symbols;
   for (int64_t i = 0; i < *count; ++i) symbols.push_back(Expr::symbol(graph_.fresh_symbol("u")));
   add("bind_symbols", {v}, {{"defines", Shape(symbols)}});
@@ -305,7 +323,9 @@ constexpr int kMaxFoldedDepth = 32;
 std::optional<Tensor> fold(const Graph& graph, ValueId v, int depth) {
   if (const Tensor* const constant = graph.constant(v); constant != nullptr) return *constant;
   const graph::Node* const node = graph.producer(v);
-  if (node == nullptr || depth > kMaxFoldedDepth || node->op->family == op::Family::Control || node->attrs.has("defines")) return std::nullopt;
+  if (node == nullptr || depth > kMaxFoldedDepth || node->op->family == op::Family::Control ||
+      node->attrs.has("defines"))
+    return std::nullopt;
   for (const ValueId output : node->outputs) {
     const std::optional<int64_t> count = op::count_of(graph.type(output).shape).as_const();
     if (!count.has_value() || *count > kMaxFoldedElements) return std::nullopt;
@@ -338,7 +358,8 @@ std::optional<std::vector<Expr>> NodeImport::axes_from(size_t i, int64_t input_s
   return op::shape_of(integers("axes"));
 }
 
-// ---- outputs ---------------------------------------------------------------------------------------------------------
+// ---- outputs
+// ---------------------------------------------------------------------------------------------------------
 
 void NodeImport::out(size_t i, Item item) {
   if (!wants(i)) return;

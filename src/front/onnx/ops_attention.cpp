@@ -14,7 +14,9 @@ namespace {
 void import_attention(NodeImport& n) {
   const bool packed = n.rank(n.in(0)) == 3;
   const int64_t q_heads = n.integer("q_num_heads", 0), kv_heads = n.integer("kv_num_heads", 0);
-  AttentionSpec spec{.q = split_heads(n, n.in(0), q_heads), .k = split_heads(n, n.in(1), kv_heads), .v = split_heads(n, n.in(2), kv_heads),
+  AttentionSpec spec{.q = split_heads(n, n.in(0), q_heads),
+                     .k = split_heads(n, n.in(1), kv_heads),
+                     .v = split_heads(n, n.in(2), kv_heads),
                      .mask = n.in_or_none(3)};
   spec.causal = n.integer("is_causal", 0) != 0;
   if (n.has(4) && n.has(5)) {
@@ -55,12 +57,14 @@ void import_flex_attention(NodeImport& n) {
     if (n.rank(input) != 4) n.fail(fmt::format("takes inputs of rank 4, found {}", op::to_string(n.type(input))));
   const DType dtype = n.dtype(q);
   DType precision = dtype == DType::F16 || dtype == DType::BF16 ? DType::F32 : dtype;
-  if (n.has_attr("softmax_precision")) precision = carrier_dtype(static_cast<ElementType>(n.integer("softmax_precision")), n.describe());
-  const auto share = [&](ValueId x) {             // each key head serves a group of query heads
+  if (n.has_attr("softmax_precision"))
+    precision = carrier_dtype(static_cast<ElementType>(n.integer("softmax_precision")), n.describe());
+  const auto share = [&](ValueId x) {  // each key head serves a group of query heads
     const Shape s = n.shape(x);
     if (s[1] == n.size(q, 1)) return x;
     const Expr group = n.simplify(sym::floor_div(n.size(q, 1), s[1]));
-    return n.reshape(n.expand(n.reshape(x, {s[0], s[1], 1, s[2], s[3]}), {s[0], s[1], group, s[2], s[3]}), {s[0], n.size(q, 1), s[2], s[3]});
+    return n.reshape(n.expand(n.reshape(x, {s[0], s[1], 1, s[2], s[3]}), {s[0], s[1], group, s[2], s[3]}),
+                     {s[0], n.size(q, 1), s[2], s[3]});
   };
   k = share(k);
   v = share(v);
@@ -73,7 +77,8 @@ void import_flex_attention(NodeImport& n) {
   const auto modified = [&](std::string_view name, ValueId x) {
     if (!n.has_attr(name)) return x;
     const GraphProto& graph = n.subgraph(name);
-    if (graph.inputs.size() != 1 || graph.outputs.size() != 1) n.fail(fmt::format("{} takes one tensor and gives one", name));
+    if (graph.inputs.size() != 1 || graph.outputs.size() != 1)
+      n.fail(fmt::format("{} takes one tensor and gives one", name));
     NameScope scope;
     scope.items.emplace(std::string(graph.inputs[0].name), Item::tensor(x));
     const Item result = n.inline_subgraph(graph, scope)[0];
@@ -94,12 +99,15 @@ void import_flex_attention(NodeImport& n) {
 void import_linear_attention(NodeImport& n) {
   const int64_t q_heads = n.integer("q_num_heads"), kv_heads = n.integer("kv_num_heads");
   const std::string rule = n.text("update_rule", "gated_delta");
-  if (rule != "linear" && rule != "gated" && rule != "delta" && rule != "gated_delta") n.fail(fmt::format("update_rule '{}' is not known", rule));
-  if (q_heads < 1 || kv_heads < 1 || q_heads % kv_heads != 0) n.fail(fmt::format("{} query heads for {} key heads", q_heads, kv_heads));
+  if (rule != "linear" && rule != "gated" && rule != "delta" && rule != "gated_delta")
+    n.fail(fmt::format("update_rule '{}' is not known", rule));
+  if (q_heads < 1 || kv_heads < 1 || q_heads % kv_heads != 0)
+    n.fail(fmt::format("{} query heads for {} key heads", q_heads, kv_heads));
   const bool gated = rule == "gated" || rule == "gated_delta", delta = rule == "delta" || rule == "gated_delta";
   const DType dtype = n.dtype(n.in(0));
   const auto wide = [&](ValueId x) { return n.cast(x, DType::F32); };
-  const ValueId q = wide(split_heads(n, n.in(0), q_heads)), k = wide(split_heads(n, n.in(1), kv_heads)), v = wide(split_heads(n, n.in(2), kv_heads));
+  const ValueId q = wide(split_heads(n, n.in(0), q_heads)), k = wide(split_heads(n, n.in(1), kv_heads)),
+                v = wide(split_heads(n, n.in(2), kv_heads));
   const Expr batch = n.size(q, 0), length = n.size(q, 2), key_size = n.size(k, 3), value_size = n.size(v, 3);
   const Shape state_shape = {batch, kv_heads, key_size, value_size};
   const ValueId state = n.has(3) ? wide(n.in(3)) : n.full(DType::F32, 0, state_shape);
@@ -111,13 +119,13 @@ void import_linear_attention(NodeImport& n) {
   std::vector<ValueId> captures = {q, k, v};
   if (gated) {
     const Expr last = n.size(n.in(4), 2);
-    captures.push_back(wide(split_heads(n, n.in(4), kv_heads)));   // [b, heads, t, 1 or key size]
+    captures.push_back(wide(split_heads(n, n.in(4), kv_heads)));  // [b, heads, t, 1 or key size]
     if (!last.is_const()) n.unsupported("a decay whose last size only the run knows");
   }
   if (delta) {
     const auto heads = n.size(n.in(5), 2).as_const();
     if (!heads.has_value()) n.unsupported("a beta whose last size only the run knows");
-    captures.push_back(wide(split_heads(n, n.in(5), *heads)));     // [b, heads or 1, t, 1]
+    captures.push_back(wide(split_heads(n, n.in(5), *heads)));  // [b, heads or 1, t, 1]
   }
 
   Graph body(n.graph().table(), "body");
@@ -128,11 +136,13 @@ void import_linear_attention(NodeImport& n) {
   const ValueId t = body.add_input("iteration", {.dtype = DType::I64, .shape = {}});
   const ValueId condition = body.add_input("condition", {.dtype = DType::Bool, .shape = {}});
   ValueId s = body.add_input("state", {.dtype = DType::F32, .shape = state_shape});
-  std::vector<ValueId> rows;                                       // each capture at t: [b, heads, size]
+  std::vector<ValueId> rows;  // each capture at t: [b, heads, size]
   for (const ValueId outer : captures)
     rows.push_back(body.add("gather", {body.add_input("", n.type(outer)), t}, {{"axis", int64_t{2}}}, origin));
-  const auto add = [&](std::string_view op, std::vector<ValueId> inputs, Attrs attrs = {}) { return body.add(op, std::move(inputs), std::move(attrs), origin); };
-  const auto as = [&](ValueId x, bool column) {                    // [b, h, d] → [b, h, d, 1] or [b, h, 1, d]
+  const auto add = [&](std::string_view op, std::vector<ValueId> inputs, Attrs attrs = {}) {
+    return body.add(op, std::move(inputs), std::move(attrs), origin);
+  };
+  const auto as = [&](ValueId x, bool column) {  // [b, h, d] → [b, h, d, 1] or [b, h, 1, d]
     Shape shape = body.type(x).shape;
     shape.insert(column ? shape.end() : shape.end() - 1, Expr(1));
     return add("reshape", {x}, {{"shape", shape}});
@@ -159,9 +169,12 @@ void import_linear_attention(NodeImport& n) {
   inputs.insert(inputs.end(), captures.begin(), captures.end());
   const graph::NodeId loop = n.graph().add_control_node(
       "while", std::move(inputs), {{"carried", int64_t{1}}, {"scans", int64_t{1}}}, std::move(graphs),
-      {{.dtype = DType::F32, .shape = state_shape}, {.dtype = DType::F32, .shape = {length, batch, q_heads, value_size}}}, origin);
+      {{.dtype = DType::F32, .shape = state_shape},
+       {.dtype = DType::F32, .shape = {length, batch, q_heads, value_size}}},
+      origin);
   const std::vector<ValueId> results = n.graph().node(loop).outputs;
-  const ValueId output = n.reshape(n.transpose(results[1], {1, 0, 2, 3}), {batch, length, n.simplify(value_size * q_heads)});
+  const ValueId output =
+      n.reshape(n.transpose(results[1], {1, 0, 2, 3}), {batch, length, n.simplify(value_size * q_heads)});
   n.out(0, n.cast(output, dtype));
   n.out(1, n.cast(results[0], n.has(3) ? n.dtype(n.in(3)) : dtype));
 }
@@ -177,9 +190,12 @@ void import_causal_conv(NodeImport& n) {
   std::vector<ValueId> inputs = {padded, w};
   if (n.has(2)) inputs.push_back(n.in(2));
   const std::vector<int64_t> one = {1};
-  ValueId y = n.add("conv", std::move(inputs), {{"strides", one}, {"dilations", one}, {"pads_low", Shape{0}}, {"pads_high", Shape{0}}, {"groups", *channels}});
+  ValueId y = n.add(
+      "conv", std::move(inputs),
+      {{"strides", one}, {"dilations", one}, {"pads_low", Shape{0}}, {"pads_high", Shape{0}}, {"groups", *channels}});
   const std::string activation = n.text("activation", "none");
-  if (activation != "none" && activation != "silu" && activation != "swish") n.fail(fmt::format("activation '{}' is not known", activation));
+  if (activation != "none" && activation != "silu" && activation != "swish")
+    n.fail(fmt::format("activation '{}' is not known", activation));
   if (activation != "none") y = n.add("silu", {y});
   n.out(0, y);
   n.out(1, n.slice(padded, 2, n.size(x, 2), state));

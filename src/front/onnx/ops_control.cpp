@@ -8,7 +8,8 @@
 namespace fuseloom::front::onnx {
 namespace {
 
-// ---- results of subgraphs --------------------------------------------------------------------------------------------
+// ---- results of subgraphs
+// --------------------------------------------------------------------------------------------
 
 // The types of a control node's results and the symbols it defines. A size is kept when it is the same expression on
 // every path and made of symbols that the outer graph knows; else it becomes a symbol of the node.
@@ -16,9 +17,7 @@ class ResultTypes {
  public:
   explicit ResultTypes(NodeImport& n) : n_(n), visible_(ModelImporter::visible_symbols(n.graph())) {}
 
-  Expr size(const Expr& a, const Expr& b) {
-    return a == b && visible(a) ? a : fresh();
-  }
+  Expr size(const Expr& a, const Expr& b) { return a == b && visible(a) ? a : fresh(); }
   void add(DType dtype, const Shape& a, const Shape& b) {
     op::TensorType type{.dtype = dtype, .shape = {}};
     for (size_t i = 0; i < a.size(); ++i) type.shape.push_back(size(a[i], b[i]));
@@ -79,12 +78,15 @@ std::vector<ValueId> values_of(std::span<const Item> items) {
 }
 
 std::optional<bool> known_condition(const NodeImport& n, ValueId condition) {
-  if (const std::optional<Tensor> value = n.constant_value(condition); value.has_value() && value->count() == 1) return value->at(0) != 0;
-  if (const auto values = n.constant_integers(condition); values.has_value() && values->size() == 1) return (*values)[0] != 0;
+  if (const std::optional<Tensor> value = n.constant_value(condition); value.has_value() && value->count() == 1)
+    return value->at(0) != 0;
+  if (const auto values = n.constant_integers(condition); values.has_value() && values->size() == 1)
+    return (*values)[0] != 0;
   return std::nullopt;
 }
 
-// ---- If --------------------------------------------------------------------------------------------------------------
+// ---- If
+// --------------------------------------------------------------------------------------------------------------
 
 // Exporters write squeeze(x, d) as If(size == 1, Squeeze, Identity): the rank would depend on a size. A graph has fixed
 // ranks, so the branch of the equality is taken, and the run checks that it holds.
@@ -95,9 +97,11 @@ bool import_pinned_branch(NodeImport& n, const GraphProto& then_branch, const Gr
   const bool equal = condition.kind() == sym::Kind::Eq, differs = condition.kind() == sym::Kind::Ne;
   if (!equal && !differs) return false;
   const Expr holds = equal ? condition : sym::eq(condition, 0);
-  const std::string message = fmt::format("{}: the model was imported for sizes where {}", n.describe(), sym::to_string(holds));
+  const std::string message =
+      fmt::format("{}: the model was imported for sizes where {}", n.describe(), sym::to_string(holds));
   const auto check = [&](const auto& self, Item& item) -> void {
-    if (item.kind == Item::Kind::Tensor) item.value = n.add("require", {item.value}, {{"conditions", Shape{holds}}, {"message", message}});
+    if (item.kind == Item::Kind::Tensor)
+      item.value = n.add("require", {item.value}, {{"conditions", Shape{holds}}, {"message", message}});
     for (Item& element : item.items) self(self, element);
   };
   // What the branch reads is checked before it is read; a branch that reads nothing has its results checked.
@@ -105,7 +109,7 @@ bool import_pinned_branch(NodeImport& n, const GraphProto& then_branch, const Gr
   NameScope scope;
   for (const std::string_view name : ModelImporter::free_names(branch)) {
     const Item* const outer = ModelImporter::find(n.scope(), name);
-    if (outer == nullptr) continue;               // reported when it is read
+    if (outer == nullptr) continue;  // reported when it is read
     Item item = *outer;
     const bool constant = item.kind == Item::Kind::Tensor && n.graph().constant(item.value) != nullptr;
     if (!constant) check(check, item);
@@ -127,7 +131,8 @@ void import_if(NodeImport& n) {
   if (const std::optional<bool> known = known_condition(n, condition); known.has_value()) {
     NameScope scope;
     const std::vector<Item> results = n.inline_subgraph(*known ? then_branch : else_branch, scope);
-    if (results.size() < n.output_count()) n.fail(fmt::format("the branch gives {} of {} outputs", results.size(), n.output_count()));
+    if (results.size() < n.output_count())
+      n.fail(fmt::format("the branch gives {} of {} outputs", results.size(), n.output_count()));
     for (size_t i = 0; i < n.output_count(); ++i) n.out(i, results[i]);
     return;
   }
@@ -152,7 +157,8 @@ void import_if(NodeImport& n) {
   ResultTypes types(n);
   for (size_t i = 0; i < n.output_count(); ++i) {
     if (!same_structure(results[0][i], results[1][i]))
-      n.unsupported(fmt::format("output {} is a tensor, a sequence or an optional of another structure in each branch", i));
+      n.unsupported(
+          fmt::format("output {} is a tensor, a sequence or an optional of another structure in each branch", i));
     for (int branch = 0; branch < 2; ++branch) flatten_item(results[branch][i], flat[branch]);
   }
   for (size_t i = 0; i < flat[0].size(); ++i) {
@@ -161,7 +167,8 @@ void import_if(NodeImport& n) {
     if (a.dtype != b.dtype) n.fail(fmt::format("the branches give {} and {}", op::to_string(a), op::to_string(b)));
     if (a.rank() != b.rank() && import_pinned_branch(n, then_branch, else_branch)) return;
     if (a.rank() != b.rank())
-      n.unsupported(fmt::format("the branches give tensors of different rank, {} and {}", op::to_string(a), op::to_string(b)));
+      n.unsupported(
+          fmt::format("the branches give tensors of different rank, {} and {}", op::to_string(a), op::to_string(b)));
     types.add(a.dtype, a.shape, b.shape);
   }
   for (int branch = 0; branch < 2; ++branch) {
@@ -172,21 +179,24 @@ void import_if(NodeImport& n) {
   inputs.insert(inputs.end(), captures.begin(), captures.end());
   Attrs attrs;
   types.finish(attrs);
-  const graph::NodeId node = n.graph().add_control_node("if", std::move(inputs), std::move(attrs), std::move(graphs), types.types(), n.origin());
+  const graph::NodeId node = n.graph().add_control_node("if", std::move(inputs), std::move(attrs), std::move(graphs),
+                                                        types.types(), n.origin());
   size_t next = 0;
   for (size_t i = 0; i < n.output_count(); ++i) n.out(i, rebuilt(results[0][i], n.graph().node(node).outputs, next));
 }
 
-// ---- Loop and Scan ---------------------------------------------------------------------------------------------------
+// ---- Loop and Scan
+// ---------------------------------------------------------------------------------------------------
 
 struct LoopSpec {
   const GraphProto* body = nullptr;
-  ValueId trip, condition;                       // invalid: absent
-  std::vector<Item> carried;                     // initial values
-  std::vector<std::string_view> names;           // captured
-  std::optional<Expr> exact_trips;               // when the condition cannot end the loop
+  ValueId trip, condition;              // invalid: absent
+  std::vector<Item> carried;            // initial values
+  std::vector<std::string_view> names;  // captured
+  std::optional<Expr> exact_trips;      // when the condition cannot end the loop
   // Defines the body's inputs (in its scope) from the iteration, the condition and the carried values.
-  std::function<void(ModelImporter::Subgraph&, ValueId iteration, ValueId condition, std::span<const ValueId> carried)> enter;
+  std::function<void(ModelImporter::Subgraph&, ValueId iteration, ValueId condition, std::span<const ValueId> carried)>
+      enter;
   // The condition (a bool scalar), the carried values and the scan elements, from what the body gives.
   std::function<void(ModelImporter::Subgraph&, const std::vector<Item>&, ValueId condition_in, ValueId& condition,
                      std::vector<Item>& carried, std::vector<Item>& scans, bool& endless)>
@@ -198,7 +208,7 @@ struct LoopSpec {
 // 2. What a carried size is after the loop is known only where no size was freed.
 std::vector<Item> import_while(NodeImport& n, const LoopSpec& spec) {
   std::vector<op::TensorType> types;
-  std::vector<std::vector<char>> free;           // by carried value and dimension
+  std::vector<std::vector<char>> free;  // by carried value and dimension
   for (const Item& item : spec.carried) {
     types.push_back(n.type(item.value));
     free.emplace_back(types.back().shape.size(), 0);
@@ -223,7 +233,8 @@ std::vector<Item> import_while(NodeImport& n, const LoopSpec& spec) {
       if (given.dtype != types[i].dtype)
         n.fail(fmt::format("carried value {} is {} and becomes {}", i, op::to_string(types[i]), op::to_string(given)));
       if (given.rank() != types[i].rank())
-        n.unsupported(fmt::format("carried value {} changes its rank, from {} to {}", i, op::to_string(types[i]), op::to_string(given)));
+        n.unsupported(fmt::format("carried value {} changes its rank, from {} to {}", i, op::to_string(types[i]),
+                                  op::to_string(given)));
       for (size_t d = 0; d < given.shape.size(); ++d) {
         if (free[i][d] != 0 || given.shape[d] == types[i].shape[d] ||
             sym::prove_equal(given.shape[d], types[i].shape[d], sub.graph->facts()) == sym::Proof::Yes)
@@ -256,8 +267,8 @@ std::vector<Item> import_while(NodeImport& n, const LoopSpec& spec) {
     result_types.finish(attrs);
     std::vector<std::unique_ptr<Graph>> graphs;
     graphs.push_back(std::move(sub.graph));
-    const graph::NodeId node =
-        n.graph().add_control_node("while", std::move(inputs), std::move(attrs), std::move(graphs), result_types.types(), n.origin());
+    const graph::NodeId node = n.graph().add_control_node("while", std::move(inputs), std::move(attrs),
+                                                          std::move(graphs), result_types.types(), n.origin());
     std::vector<Item> items = carried;
     items.insert(items.end(), scans.begin(), scans.end());
     for (size_t i = 0; i < items.size(); ++i) items[i].value = n.graph().node(node).outputs[i];
@@ -266,19 +277,24 @@ std::vector<Item> import_while(NodeImport& n, const LoopSpec& spec) {
 }
 
 void check_carried(NodeImport& n, const Item& item, size_t i) {
-  if (item.kind != Item::Kind::Tensor) n.unsupported(fmt::format("carried value {} is a sequence or an optional; its length would be data", i));
+  if (item.kind != Item::Kind::Tensor)
+    n.unsupported(fmt::format("carried value {} is a sequence or an optional; its length would be data", i));
 }
 
-// A loop that carries sequences or optionals exists at import only: its trips must be known, and are imported one by one.
+// A loop that carries sequences or optionals exists at import only: its trips must be known, and are imported one by
+// one.
 void import_unrolled_loop(NodeImport& n, const GraphProto& body) {
   constexpr int64_t kMaxTrips = 1024;
   const size_t carried = n.input_count() - 2, scans = body.outputs.size() - 1 - carried;
   const auto trips = n.has(0) ? n.constant_integers(n.in(0)) : std::nullopt;
   if (!trips.has_value() || trips->size() != 1 || (*trips)[0] > kMaxTrips)
-    n.unsupported(fmt::format("a loop that carries a sequence or an optional needs a trip count that is known at import and at most {}", kMaxTrips));
+    n.unsupported(fmt::format(
+        "a loop that carries a sequence or an optional needs a trip count that is known at import and at most {}",
+        kMaxTrips));
   const auto known = [&](ValueId condition) {
     const std::optional<bool> value = known_condition(n, condition);
-    if (!value.has_value()) n.unsupported("a loop that carries a sequence or an optional needs a condition that is known at import");
+    if (!value.has_value())
+      n.unsupported("a loop that carries a sequence or an optional needs a condition that is known at import");
     return *value;
   };
   std::vector<Item> state;
@@ -287,7 +303,8 @@ void import_unrolled_loop(NodeImport& n, const GraphProto& body) {
   bool go_on = !n.has(1) || known(n.in(1));
   for (int64_t trip = 0; go_on && trip < (*trips)[0]; ++trip) {
     NameScope scope;
-    scope.items.insert_or_assign(std::string(body.inputs[0].name), Item::tensor(n.constant(Tensor::of_ints(DType::I64, {}, std::vector<int64_t>{trip}))));
+    scope.items.insert_or_assign(std::string(body.inputs[0].name),
+                                 Item::tensor(n.constant(Tensor::of_ints(DType::I64, {}, std::vector<int64_t>{trip}))));
     scope.items.insert_or_assign(std::string(body.inputs[1].name), Item::tensor(n.scalar(DType::Bool, 1)));
     for (size_t i = 0; i < carried; ++i) scope.items.insert_or_assign(std::string(body.inputs[i + 2].name), state[i]);
     const std::vector<Item> results = n.inline_subgraph(body, scope);
@@ -313,7 +330,8 @@ void import_loop(NodeImport& n) {
   if (n.input_count() < 2 || spec.body->inputs.size() != n.input_count())
     n.fail(fmt::format("has {} inputs, and its body takes {}", n.input_count(), spec.body->inputs.size()));
   const size_t carried = n.input_count() - 2;
-  if (spec.body->outputs.size() < 1 + carried) n.fail(fmt::format("the body gives {} outputs for {} carried values", spec.body->outputs.size(), carried));
+  if (spec.body->outputs.size() < 1 + carried)
+    n.fail(fmt::format("the body gives {} outputs for {} carried values", spec.body->outputs.size(), carried));
   const size_t scans = spec.body->outputs.size() - 1 - carried;
   for (size_t i = 0; i < carried; ++i) {
     spec.carried.push_back(n.item(i + 2));
@@ -324,27 +342,31 @@ void import_loop(NodeImport& n) {
   }
   if (n.has(0)) {
     spec.trip = n.reshape(n.cast(n.in(0), DType::I64), {});
-    if (const auto trips = n.contents(spec.trip); trips.has_value()) spec.exact_trips = n.simplify(sym::max((*trips)[0], 0));
+    if (const auto trips = n.contents(spec.trip); trips.has_value())
+      spec.exact_trips = n.simplify(sym::max((*trips)[0], 0));
   }
   if (n.has(1)) {
     const std::optional<bool> known = known_condition(n, n.in(1));
     if (known != true) spec.condition = n.reshape(n.in(1), {});
     if (known != true) spec.exact_trips.reset();
   }
-  spec.enter = [&](ModelImporter::Subgraph& sub, ValueId iteration, ValueId condition, std::span<const ValueId> values) {
+  spec.enter = [&](ModelImporter::Subgraph& sub, ValueId iteration, ValueId condition,
+                   std::span<const ValueId> values) {
     const auto& inputs = spec.body->inputs;
     sub.scope.items.insert_or_assign(std::string(inputs[0].name), Item::tensor(iteration));
     sub.scope.items.insert_or_assign(std::string(inputs[1].name), Item::tensor(condition));
     for (size_t i = 0; i < values.size(); ++i)
-      sub.scope.items.insert_or_assign(std::string(inputs[i + 2].name), Item::tensor(values[i], spec.carried[i].narrow));
+      sub.scope.items.insert_or_assign(std::string(inputs[i + 2].name),
+                                       Item::tensor(values[i], spec.carried[i].narrow));
   };
-  spec.leave = [&](ModelImporter::Subgraph& sub, const std::vector<Item>& results, ValueId condition_in, ValueId& condition,
-                   std::vector<Item>& out_carried, std::vector<Item>& out_scans, bool& endless) {
+  spec.leave = [&](ModelImporter::Subgraph& sub, const std::vector<Item>& results, ValueId condition_in,
+                   ValueId& condition, std::vector<Item>& out_carried, std::vector<Item>& out_scans, bool& endless) {
     for (size_t i = 0; i < results.size(); ++i) check_carried(n, results[i], i);
     condition = results[0].value;
     const Tensor* const constant = sub.graph->constant(condition);
     endless = condition == condition_in || (constant != nullptr && constant->count() == 1 && constant->at(0) != 0);
-    if (sub.graph->type(condition).rank() != 0) condition = sub.graph->add("reshape", {condition}, {{"shape", Shape{}}}, n.origin());
+    if (sub.graph->type(condition).rank() != 0)
+      condition = sub.graph->add("reshape", {condition}, {{"shape", Shape{}}}, n.origin());
     for (size_t i = 0; i < carried; ++i) out_carried.push_back(results[1 + i]);
     for (size_t i = 0; i < scans; ++i) out_scans.push_back(results[1 + carried + i]);
   };
@@ -365,12 +387,16 @@ void import_scan(NodeImport& n) {
   spec.body = &n.subgraph("body");
   const auto scan_inputs = static_cast<size_t>(n.integer("num_scan_inputs"));
   if (scan_inputs < 1 || scan_inputs > n.input_count() || spec.body->inputs.size() != n.input_count())
-    n.fail(fmt::format("has {} inputs, {} of them scanned, and its body takes {}", n.input_count(), scan_inputs, spec.body->inputs.size()));
+    n.fail(fmt::format("has {} inputs, {} of them scanned, and its body takes {}", n.input_count(), scan_inputs,
+                       spec.body->inputs.size()));
   const size_t carried = n.input_count() - scan_inputs;
-  if (spec.body->outputs.size() < carried) n.fail(fmt::format("the body gives {} outputs for {} states", spec.body->outputs.size(), carried));
+  if (spec.body->outputs.size() < carried)
+    n.fail(fmt::format("the body gives {} outputs for {} states", spec.body->outputs.size(), carried));
   const size_t scans = spec.body->outputs.size() - carried;
-  const std::vector<int64_t> in_axes = scan_list(n, "scan_input_axes", scan_inputs), in_reverse = scan_list(n, "scan_input_directions", scan_inputs),
-                             out_axes = scan_list(n, "scan_output_axes", scans), out_reverse = scan_list(n, "scan_output_directions", scans);
+  const std::vector<int64_t> in_axes = scan_list(n, "scan_input_axes", scan_inputs),
+                             in_reverse = scan_list(n, "scan_input_directions", scan_inputs),
+                             out_axes = scan_list(n, "scan_output_axes", scans),
+                             out_reverse = scan_list(n, "scan_output_directions", scans);
   for (size_t i = 0; i < carried; ++i) {
     spec.carried.push_back(n.item(i));
     check_carried(n, spec.carried.back(), i);
@@ -392,18 +418,21 @@ void import_scan(NodeImport& n) {
       const int64_t axis = n.axis(in_axes[i], body.type(whole.value).rank());
       ValueId index = iteration;
       if (in_reverse[i] != 0) {
-        const ValueId last = body.add("sym_value", {}, {{"values", Shape{trips - 1}}, {"dtype", DType::I64}, {"scalar", int64_t{1}}}, n.origin());
+        const ValueId last = body.add(
+            "sym_value", {}, {{"values", Shape{trips - 1}}, {"dtype", DType::I64}, {"scalar", int64_t{1}}}, n.origin());
         index = body.add("sub", {last, iteration}, {}, n.origin());
       }
-      slices.push_back(Item::tensor(body.add("gather", {whole.value, index}, {{"axis", axis}}, n.origin()), whole.narrow));
+      slices.push_back(
+          Item::tensor(body.add("gather", {whole.value, index}, {{"axis", axis}}, n.origin()), whole.narrow));
     }
     for (size_t i = 0; i < values.size(); ++i)
-      sub.scope.items.insert_or_assign(std::string(spec.body->inputs[i].name), Item::tensor(values[i], spec.carried[i].narrow));
+      sub.scope.items.insert_or_assign(std::string(spec.body->inputs[i].name),
+                                       Item::tensor(values[i], spec.carried[i].narrow));
     for (size_t i = 0; i < scan_inputs; ++i)
       sub.scope.items.insert_or_assign(std::string(spec.body->inputs[carried + i].name), slices[i]);
   };
-  spec.leave = [&](ModelImporter::Subgraph& sub, const std::vector<Item>& results, ValueId, ValueId& condition, std::vector<Item>& out_carried,
-                   std::vector<Item>& out_scans, bool& endless) {
+  spec.leave = [&](ModelImporter::Subgraph& sub, const std::vector<Item>& results, ValueId, ValueId& condition,
+                   std::vector<Item>& out_carried, std::vector<Item>& out_scans, bool& endless) {
     condition = sub.graph->add_constant(Tensor::scalar(DType::Bool, 1));
     endless = true;
     for (size_t i = 0; i < results.size(); ++i) {
@@ -420,7 +449,7 @@ void import_scan(NodeImport& n) {
         const Expr count = n.size(item.value, 0);
         item.value = n.slice(item.value, 0, n.simplify(sym::max(count - 1, 0)), count, -1);
       }
-      std::vector<int64_t> perm;                 // dimension 0 goes to `axis`
+      std::vector<int64_t> perm;  // dimension 0 goes to `axis`
       for (int64_t d = 1; d < rank; ++d) perm.push_back(d);
       perm.insert(perm.begin() + axis, 0);
       item.value = n.transpose(item.value, std::move(perm));
@@ -429,7 +458,8 @@ void import_scan(NodeImport& n) {
   }
 }
 
-// ---- sequences -------------------------------------------------------------------------------------------------------
+// ---- sequences
+// -------------------------------------------------------------------------------------------------------
 
 const Item& sequence(NodeImport& n, size_t i) {
   const Item& item = n.item(i);
@@ -453,8 +483,9 @@ void import_sequence_construct(NodeImport& n) {
 void import_sequence_insert(NodeImport& n) {
   std::vector<Item> items = sequence(n, 0).items;
   size_t at = items.size();
-  if (n.has(2)) {                                // from -size (the front) to size (the back)
-    const int64_t given = n.require_integers(n.in(2), "the position in a sequence").at(0), size = static_cast<int64_t>(items.size());
+  if (n.has(2)) {  // from -size (the front) to size (the back)
+    const int64_t given = n.require_integers(n.in(2), "the position in a sequence").at(0),
+                  size = static_cast<int64_t>(items.size());
     if (given < -size || given > size) n.fail(fmt::format("position {} is out of range for {} elements", given, size));
     at = static_cast<size_t>(given < 0 ? given + size : given);
   }
@@ -477,7 +508,8 @@ void import_sequence_at(NodeImport& n) {
 }
 
 void import_sequence_length(NodeImport& n) {
-  n.out(n.constant(Tensor::of_ints(DType::I64, {}, std::vector<int64_t>{static_cast<int64_t>(sequence(n, 0).items.size())})));
+  n.out(n.constant(
+      Tensor::of_ints(DType::I64, {}, std::vector<int64_t>{static_cast<int64_t>(sequence(n, 0).items.size())})));
 }
 
 void import_split_to_sequence(NodeImport& n) {
@@ -486,8 +518,9 @@ void import_split_to_sequence(NodeImport& n) {
   const std::optional<int64_t> size = n.size(x, axis).as_const();
   std::vector<Expr> parts;
   bool keepdims = true;
-  if (!n.has(1) || n.rank(n.in(1)) == 0) {      // equal parts, the last one smaller
-    if (!size.has_value()) n.unsupported("splits a dimension of run-time size into a sequence, whose length would be data");
+  if (!n.has(1) || n.rank(n.in(1)) == 0) {  // equal parts, the last one smaller
+    if (!size.has_value())
+      n.unsupported("splits a dimension of run-time size into a sequence, whose length would be data");
     const int64_t part = n.has(1) ? n.require_integers(n.in(1), "the size of the parts").at(0) : 1;
     if (part < 1) n.fail(fmt::format("the size of the parts is {}", part));
     for (int64_t at = 0; at < *size; at += part) parts.emplace_back(std::min(part, *size - at));
@@ -516,11 +549,13 @@ void import_concat_from_sequence(NodeImport& n) {
   n.out(n.concat(std::move(parts), axis));
 }
 
-// The body, once for each element; the other inputs are sequences of the same length, or tensors that every element sees.
+// The body, once for each element; the other inputs are sequences of the same length, or tensors that every element
+// sees.
 void import_sequence_map(NodeImport& n) {
   const GraphProto& body = n.subgraph("body");
   const size_t length = sequence(n, 0).items.size();
-  if (body.inputs.size() != n.input_count()) n.fail(fmt::format("has {} inputs, and its body takes {}", n.input_count(), body.inputs.size()));
+  if (body.inputs.size() != n.input_count())
+    n.fail(fmt::format("has {} inputs, and its body takes {}", n.input_count(), body.inputs.size()));
   std::vector<std::vector<Item>> results(body.outputs.size());
   for (size_t k = 0; k < length; ++k) {
     NameScope scope;
@@ -528,7 +563,8 @@ void import_sequence_map(NodeImport& n) {
       const Item& input = n.item(i);
       if (input.kind == Item::Kind::Sequence && input.items.size() != length)
         n.fail(fmt::format("the sequences have {} and {} elements", length, input.items.size()));
-      scope.items.emplace(std::string(body.inputs[i].name), input.kind == Item::Kind::Sequence ? input.items[k] : input);
+      scope.items.emplace(std::string(body.inputs[i].name),
+                          input.kind == Item::Kind::Sequence ? input.items[k] : input);
     }
     const std::vector<Item> outputs = n.inline_subgraph(body, scope);
     for (size_t i = 0; i < outputs.size(); ++i) results[i].push_back(outputs[i]);
@@ -536,9 +572,12 @@ void import_sequence_map(NodeImport& n) {
   for (size_t i = 0; i < results.size(); ++i) n.out(i, Item::sequence(std::move(results[i])));
 }
 
-// ---- optionals: a value, or nothing ----------------------------------------------------------------------------------
+// ---- optionals: a value, or nothing
+// ----------------------------------------------------------------------------------
 
-void import_optional(NodeImport& n) { n.out(0, n.input_count() > 0 && !n.proto().inputs[0].empty() ? n.item(0) : Item{}); }
+void import_optional(NodeImport& n) {
+  n.out(0, n.input_count() > 0 && !n.proto().inputs[0].empty() ? n.item(0) : Item{});
+}
 
 void import_optional_has_element(NodeImport& n) {
   const bool has = n.input_count() > 0 && !n.proto().inputs[0].empty() && n.item(0).kind != Item::Kind::Absent;

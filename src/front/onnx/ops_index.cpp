@@ -34,7 +34,7 @@ void import_scatter_nd(NodeImport& n) {
 void import_one_hot(NodeImport& n) {
   ValueId indices = n.in(0);
   const Expr depth = n.read_size(n.in(1));
-  const ValueId values = n.in(2);   // [off, on]
+  const ValueId values = n.in(2);  // [off, on]
   const int64_t axis = n.axis(n.integer("axis", -1), n.rank(indices) + 1);
   if (is_float(n.dtype(indices)) || n.dtype(indices) != DType::I32) indices = n.cast(indices, DType::I64);
   n.out(n.add("one_hot", {indices, values}, {{"depth", Shape{depth}}, {"axis", axis}}));
@@ -44,9 +44,9 @@ void import_top_k(NodeImport& n) {
   const ValueId x = n.in(0);
   const int64_t axis = n.axis(n.integer("axis", -1), n.rank(x));
   const Expr k = n.version() >= 10 ? n.read_size(n.in(1)) : Expr(n.integer("k"));
-  const std::vector<ValueId> results =
-      n.add_many("top_k", {x},
-                 {{"k", Shape{k}}, {"axis", axis}, {"largest", n.integer("largest", 1)}, {"sorted", n.integer("sorted", 1)}}, 2);
+  const std::vector<ValueId> results = n.add_many(
+      "top_k", {x},
+      {{"k", Shape{k}}, {"axis", axis}, {"largest", n.integer("largest", 1)}, {"sorted", n.integer("sorted", 1)}}, 2);
   n.out(0, results[0]);
   n.out(1, results[1]);
 }
@@ -73,8 +73,9 @@ void import_compress(NodeImport& n) {
 
 void import_reverse_sequence(NodeImport& n) {
   const ValueId x = n.in(0);
-  n.out(n.add("reverse_sequence", {x, n.in(1)}, {{"time_axis", n.axis(n.integer("time_axis", 0), n.rank(x))},
-                                                 {"batch_axis", n.axis(n.integer("batch_axis", 1), n.rank(x))}}));
+  n.out(n.add("reverse_sequence", {x, n.in(1)},
+              {{"time_axis", n.axis(n.integer("time_axis", 0), n.rank(x))},
+               {"batch_axis", n.axis(n.integer("batch_axis", 1), n.rank(x))}}));
 }
 
 // Writes `update` into the cache along an axis, for each entry of the batch from its own position on.
@@ -89,12 +90,14 @@ void import_tensor_scatter(NodeImport& n) {
   ValueId index = n.add("iota", {}, {{"shape", along}, {"axis", axis}, {"dtype", DType::I64}});
   if (n.has(2)) index = n.add("add", {index, n.reshape(n.cast(n.in(2), DType::I64), batch)});
   if (mode == "circular") index = n.add("floor_mod", {index, n.sym_scalar(n.size(cache, axis))});
-  n.out(n.add("scatter_elements", {cache, n.expand(index, n.shape(update)), update}, {{"axis", axis}, {"reduction", std::string("none")}}));
+  n.out(n.add("scatter_elements", {cache, n.expand(index, n.shape(update)), update},
+              {{"axis", axis}, {"reduction", std::string("none")}}));
 }
 
 void import_array_feature_extractor(NodeImport& n) {
   const ValueId x = n.in(0);
-  n.out(n.add("gather", {x, n.reshape(n.in(1), {n.simplify(op::count_of(n.shape(n.in(1))))})}, {{"axis", n.rank(x) - 1}}));
+  n.out(n.add("gather", {x, n.reshape(n.in(1), {n.simplify(op::count_of(n.shape(n.in(1))))})},
+              {{"axis", n.rank(x) - 1}}));
 }
 
 void import_binarizer(NodeImport& n) {

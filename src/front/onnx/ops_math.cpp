@@ -54,13 +54,12 @@ void import_mean(NodeImport& n) {
   n.out(n.add("div", {sum, n.like(sum, static_cast<double>(n.input_count()))}));
 }
 
-void import_mod(NodeImport& n) {
-  n.out(n.add(n.integer("fmod", 0) != 0 ? "fmod" : "floor_mod", {n.in(0), n.in(1)}));
-}
+void import_mod(NodeImport& n) { n.out(n.add(n.integer("fmod", 0) != 0 ? "fmod" : "floor_mod", {n.in(0), n.in(1)})); }
 
 void import_bit_shift(NodeImport& n) {
   const std::string direction = n.text("direction", "");
-  if (direction != "LEFT" && direction != "RIGHT") n.fail(fmt::format("direction '{}' is neither LEFT nor RIGHT", direction));
+  if (direction != "LEFT" && direction != "RIGHT")
+    n.fail(fmt::format("direction '{}' is neither LEFT nor RIGHT", direction));
   n.out(n.add(direction == "LEFT" ? "shift_left" : "shift_right", {n.in(0), n.in(1)}));
 }
 
@@ -79,12 +78,14 @@ void import_clip(NodeImport& n) {
 
 void import_gelu(NodeImport& n) {
   const std::string approximate = n.text("approximate", "none");
-  if (approximate != "none" && approximate != "tanh") n.fail(fmt::format("approximate '{}' is neither none nor tanh", approximate));
+  if (approximate != "none" && approximate != "tanh")
+    n.fail(fmt::format("approximate '{}' is neither none nor tanh", approximate));
   n.out(n.add(approximate == "tanh" ? "gelu_tanh" : "gelu", {n.in(0)}));
 }
 
 void import_is_inf(NodeImport& n) {
-  n.out(n.add("is_inf", {n.in(0)}, {{"positive", n.integer("detect_positive", 1)}, {"negative", n.integer("detect_negative", 1)}}));
+  n.out(n.add("is_inf", {n.in(0)},
+              {{"positive", n.integer("detect_positive", 1)}, {"negative", n.integer("detect_negative", 1)}}));
 }
 
 void import_prelu(NodeImport& n) {
@@ -112,7 +113,8 @@ void import_cast_like(NodeImport& n) {
 void import_bitcast(NodeImport& n) {
   const auto to = static_cast<ElementType>(n.integer("to"));
   if (is_narrow(to) || n.item(0).narrow != ElementType::Undefined)
-    n.unsupported(fmt::format("a bit cast to or from {}, which fuseloom carries in a wider type", element_type_name(to)));
+    n.unsupported(
+        fmt::format("a bit cast to or from {}, which fuseloom carries in a wider type", element_type_name(to)));
   n.out(n.add("bitcast", {n.in(0)}, {{"to", carrier_dtype(to, n.describe())}}));
 }
 
@@ -120,11 +122,12 @@ void import_identity(NodeImport& n) { n.out(0, n.item(0)); }
 
 // Philox is keyed by the seed; without one, by the node's own name, so that two nodes differ and runs repeat.
 int64_t seed_of(const NodeImport& n) {
-  if (const AttributeProto* const seed = n.find("seed"); seed != nullptr && seed->type == AttributeProto::Type::Int) return seed->i;
+  if (const AttributeProto* const seed = n.find("seed"); seed != nullptr && seed->type == AttributeProto::Type::Int)
+    return seed->i;
   if (n.has_attr("seed")) {
     return std::bit_cast<int32_t>(static_cast<float>(n.real("seed", 0)));
   }
-  uint64_t hash = 1469598103934665603u;   // FNV-1a: the same on every machine
+  uint64_t hash = 1469598103934665603u;  // FNV-1a: the same on every machine
   for (const char c : n.origin()) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
   return static_cast<int64_t>(hash >> 1);
 }
@@ -141,8 +144,13 @@ void import_dropout(NodeImport& n) {
   }
   const ValueId training = n.reshape(n.in(2), {});
   const ValueId ratio = n.has(1) ? n.reshape(n.cast(n.in(1), DType::F32), {}) : n.scalar(DType::F32, 0.5);
-  const ValueId uniform = n.add("random_uniform", {}, {{"shape", n.shape(x)}, {"dtype", DType::F32}, {"seed", seed_of(n)},
-                                                       {"offset", int64_t{0}}, {"low", 0.0}, {"high", 1.0}});
+  const ValueId uniform = n.add("random_uniform", {},
+                                {{"shape", n.shape(x)},
+                                 {"dtype", DType::F32},
+                                 {"seed", seed_of(n)},
+                                 {"offset", int64_t{0}},
+                                 {"low", 0.0},
+                                 {"high", 1.0}});
   const ValueId kept = n.add("or", {n.add("not", {training}), n.add("ge", {uniform, ratio})});
   const ValueId scale = n.cast(n.add("reciprocal", {n.add("sub", {n.like(ratio, 1), ratio})}), n.dtype(x));
   const ValueId scaled = n.add("select", {kept, n.add("mul", {x, scale}), n.like(x, 0)});
@@ -164,7 +172,8 @@ void import_constant(NodeImport& n) {
   } else if (n.has_attr("value_floats")) {
     const std::vector<double> values = n.reals("value_floats");
     n.out(n.constant(Tensor::of(DType::F32, {static_cast<int64_t>(values.size())}, values)));
-  } else if (const AttributeProto* const sparse = n.find("sparse_value"); sparse != nullptr && sparse->sparse_tensor != nullptr) {
+  } else if (const AttributeProto* const sparse = n.find("sparse_value");
+             sparse != nullptr && sparse->sparse_tensor != nullptr) {
     n.out(n.constant(n.model().tensors().load(*sparse->sparse_tensor)));
   } else if (n.has_attr("value_string") || n.has_attr("value_strings")) {
     n.unsupported("a constant of strings; fuseloom has no string type");
@@ -173,7 +182,8 @@ void import_constant(NodeImport& n) {
   }
 }
 
-// ---- random numbers --------------------------------------------------------------------------------------------------
+// ---- random numbers
+// --------------------------------------------------------------------------------------------------
 
 ValueId random_values(NodeImport& n, bool normal, Shape shape, DType dtype, int64_t offset = 0) {
   Attrs attrs{{"shape", std::move(shape)}, {"dtype", dtype}, {"seed", seed_of(n)}, {"offset", offset}};
@@ -205,21 +215,51 @@ ImportFn random(bool normal, bool like) {
 
 void import_bernoulli(NodeImport& n) {
   const ValueId p = n.in(0);
-  const ValueId uniform = n.add("random_uniform", {}, {{"shape", n.shape(p)}, {"dtype", n.dtype(p)}, {"seed", seed_of(n)},
-                                                       {"offset", int64_t{0}}, {"low", 0.0}, {"high", 1.0}});
+  const ValueId uniform = n.add("random_uniform", {},
+                                {{"shape", n.shape(p)},
+                                 {"dtype", n.dtype(p)},
+                                 {"seed", seed_of(n)},
+                                 {"offset", int64_t{0}},
+                                 {"low", 0.0},
+                                 {"high", 1.0}});
   n.out(n.cast(n.add("lt", {uniform, p}), dtype_attribute(n, n.dtype(p))));
 }
 
 }  // namespace
 
 void add_math_imports(ImportTable& t) {
-  for (const auto& [onnx, op] : std::initializer_list<std::pair<const char*, const char*>>{
-           {"Abs", "abs"}, {"Neg", "neg"}, {"Sign", "sign"}, {"Floor", "floor"}, {"Ceil", "ceil"}, {"Round", "round"},
-           {"Sqrt", "sqrt"}, {"Reciprocal", "reciprocal"}, {"Exp", "exp"}, {"Log", "log"}, {"Sin", "sin"}, {"Cos", "cos"},
-           {"Tan", "tan"}, {"Asin", "asin"}, {"Acos", "acos"}, {"Atan", "atan"}, {"Sinh", "sinh"}, {"Cosh", "cosh"},
-           {"Tanh", "tanh"}, {"Asinh", "asinh"}, {"Acosh", "acosh"}, {"Atanh", "atanh"}, {"Erf", "erf"}, {"IsNaN", "is_nan"},
-           {"Not", "not"}, {"BitwiseNot", "bit_not"}, {"Relu", "relu"}, {"Sigmoid", "sigmoid"}, {"Softplus", "softplus"},
-           {"Softsign", "softsign"}, {"HardSwish", "hard_swish"}, {"Mish", "mish"}})
+  for (const auto& [onnx, op] : std::initializer_list<std::pair<const char*, const char*>>{{"Abs", "abs"},
+                                                                                           {"Neg", "neg"},
+                                                                                           {"Sign", "sign"},
+                                                                                           {"Floor", "floor"},
+                                                                                           {"Ceil", "ceil"},
+                                                                                           {"Round", "round"},
+                                                                                           {"Sqrt", "sqrt"},
+                                                                                           {"Reciprocal", "reciprocal"},
+                                                                                           {"Exp", "exp"},
+                                                                                           {"Log", "log"},
+                                                                                           {"Sin", "sin"},
+                                                                                           {"Cos", "cos"},
+                                                                                           {"Tan", "tan"},
+                                                                                           {"Asin", "asin"},
+                                                                                           {"Acos", "acos"},
+                                                                                           {"Atan", "atan"},
+                                                                                           {"Sinh", "sinh"},
+                                                                                           {"Cosh", "cosh"},
+                                                                                           {"Tanh", "tanh"},
+                                                                                           {"Asinh", "asinh"},
+                                                                                           {"Acosh", "acosh"},
+                                                                                           {"Atanh", "atanh"},
+                                                                                           {"Erf", "erf"},
+                                                                                           {"IsNaN", "is_nan"},
+                                                                                           {"Not", "not"},
+                                                                                           {"BitwiseNot", "bit_not"},
+                                                                                           {"Relu", "relu"},
+                                                                                           {"Sigmoid", "sigmoid"},
+                                                                                           {"Softplus", "softplus"},
+                                                                                           {"Softsign", "softsign"},
+                                                                                           {"HardSwish", "hard_swish"},
+                                                                                           {"Mish", "mish"}})
     t.add(onnx, unary(op));
   t.add("LeakyRelu", unary_with("leaky_relu", {{"alpha", 0.01}}));
   t.add("Elu", unary_with("elu", {{"alpha", 1}}));
@@ -232,10 +272,22 @@ void add_math_imports(ImportTable& t) {
   t.add("Gelu", import_gelu);
   t.add("PRelu", import_prelu);
   t.add("IsInf", import_is_inf);
-  for (const auto& [onnx, op] : std::initializer_list<std::pair<const char*, const char*>>{
-           {"Add", "add"}, {"Sub", "sub"}, {"Mul", "mul"}, {"Div", "div"}, {"Pow", "pow"}, {"And", "and"}, {"Or", "or"},
-           {"Xor", "xor"}, {"BitwiseAnd", "bit_and"}, {"BitwiseOr", "bit_or"}, {"BitwiseXor", "bit_xor"}, {"Equal", "eq"},
-           {"Less", "lt"}, {"LessOrEqual", "le"}, {"Greater", "gt"}, {"GreaterOrEqual", "ge"}})
+  for (const auto& [onnx, op] : std::initializer_list<std::pair<const char*, const char*>>{{"Add", "add"},
+                                                                                           {"Sub", "sub"},
+                                                                                           {"Mul", "mul"},
+                                                                                           {"Div", "div"},
+                                                                                           {"Pow", "pow"},
+                                                                                           {"And", "and"},
+                                                                                           {"Or", "or"},
+                                                                                           {"Xor", "xor"},
+                                                                                           {"BitwiseAnd", "bit_and"},
+                                                                                           {"BitwiseOr", "bit_or"},
+                                                                                           {"BitwiseXor", "bit_xor"},
+                                                                                           {"Equal", "eq"},
+                                                                                           {"Less", "lt"},
+                                                                                           {"LessOrEqual", "le"},
+                                                                                           {"Greater", "gt"},
+                                                                                           {"GreaterOrEqual", "ge"}})
     t.add(onnx, binary(op));
   t.add("Mod", import_mod);
   t.add("BitShift", import_bit_shift);

@@ -10,7 +10,8 @@
 namespace fuseloom::front::onnx {
 namespace {
 
-// ---- activations and biases ------------------------------------------------------------------------------------------
+// ---- activations and biases
+// ------------------------------------------------------------------------------------------
 
 ImportFn biased(std::string op) {
   return [op = std::move(op)](NodeImport& n) {
@@ -25,27 +26,33 @@ void import_quick_gelu(NodeImport& n) { n.out(n.add("swish", {n.in(0)}, {{"alpha
 ValueId activated(NodeImport& n, ValueId x) {
   const std::string name = n.text("activation", "");
   const std::vector<double> params = n.reals("activation_params");
-  const auto param = [&](size_t i, double fallback) { return i < params.size() ? params[i] : n.real(i == 0 ? "activation_alpha" : "activation_beta", fallback); };
+  const auto param = [&](size_t i, double fallback) {
+    return i < params.size() ? params[i] : n.real(i == 0 ? "activation_alpha" : "activation_beta", fallback);
+  };
   if (name.empty()) return x;
   if (name == "Relu") return n.add("relu", {x});
   if (name == "Tanh") return n.add("tanh", {x});
   if (name == "Sigmoid") return n.add("sigmoid", {x});
   if (name == "LeakyRelu") return n.add("leaky_relu", {x}, {{"alpha", param(0, 0.01)}});
   if (name == "HardSigmoid") return n.add("hard_sigmoid", {x}, {{"alpha", param(0, 0.2)}, {"beta", param(1, 0.5)}});
-  if (name == "Clip") return n.add("min", {n.add("max", {x, n.like(x, param(0, -3.4e38))}), n.like(x, param(1, 3.4e38))});
+  if (name == "Clip")
+    return n.add("min", {n.add("max", {x, n.like(x, param(0, -3.4e38))}), n.like(x, param(1, 3.4e38))});
   n.unsupported(fmt::format("the fused activation '{}'", name));
 }
 
 ValueId scaled(NodeImport& n, ValueId x, double by) { return by == 1 ? x : n.add("mul", {x, n.like(x, by)}); }
 
 void import_fused_matmul(NodeImport& n) {
-  if (n.integer("transBatchA", 0) != 0 || n.integer("transBatchB", 0) != 0) n.unsupported("transBatchA and transBatchB");
-  const ValueId y = n.add("matmul", {n.in(0), n.in(1)}, {{"trans_a", n.integer("transA", 0)}, {"trans_b", n.integer("transB", 0)}});
+  if (n.integer("transBatchA", 0) != 0 || n.integer("transBatchB", 0) != 0)
+    n.unsupported("transBatchA and transBatchB");
+  const ValueId y =
+      n.add("matmul", {n.in(0), n.in(1)}, {{"trans_a", n.integer("transA", 0)}, {"trans_b", n.integer("transB", 0)}});
   n.out(activated(n, scaled(n, y, n.real("alpha", 1))));
 }
 
 void import_fused_gemm(NodeImport& n) {
-  ValueId y = n.add("matmul", {n.in(0), n.in(1)}, {{"trans_a", n.integer("transA", 0)}, {"trans_b", n.integer("transB", 0)}});
+  ValueId y =
+      n.add("matmul", {n.in(0), n.in(1)}, {{"trans_a", n.integer("transA", 0)}, {"trans_b", n.integer("transB", 0)}});
   y = scaled(n, y, n.real("alpha", 1));
   if (n.has(2)) y = n.add("add", {y, scaled(n, n.in(2), n.real("beta", 1))});
   n.out(activated(n, y));
@@ -57,16 +64,18 @@ void import_fused_conv(NodeImport& n) {
   const Windows windows = read_windows(n, x, kernel_of_weights(n, w));
   std::vector<ValueId> inputs = {x, w};
   if (n.has(2)) inputs.push_back(n.in(2));
-  ValueId y = n.add("conv", std::move(inputs), {{"strides", windows.strides},
-                                                {"dilations", windows.dilations},
-                                                {"pads_low", windows.low},
-                                                {"pads_high", windows.high},
-                                                {"groups", n.integer("group", 1)}});
+  ValueId y = n.add("conv", std::move(inputs),
+                    {{"strides", windows.strides},
+                     {"dilations", windows.dilations},
+                     {"pads_low", windows.low},
+                     {"pads_high", windows.high},
+                     {"groups", n.integer("group", 1)}});
   if (n.has(3)) y = n.add("add", {y, n.in(3)});
   n.out(activated(n, y));
 }
 
-// ---- normalizations --------------------------------------------------------------------------------------------------
+// ---- normalizations
+// --------------------------------------------------------------------------------------------------
 
 void import_simplified_layer_norm(NodeImport& n) {
   const ValueId x = n.in(0);
@@ -92,19 +101,22 @@ ImportFn skip_norm(bool simplified) {
 void import_embed_layer_norm(NodeImport& n) {
   const ValueId ids = n.in(0);
   ValueId sum = n.add("gather", {n.in(2), ids}, {{"axis", int64_t{0}}});
-  const ValueId positions = n.has(8) ? n.in(8)
-                                     : n.add("iota", {}, {{"shape", Shape{1, n.size(ids, 1)}}, {"axis", int64_t{1}}, {"dtype", DType::I64}});
+  const ValueId positions =
+      n.has(8) ? n.in(8)
+               : n.add("iota", {}, {{"shape", Shape{1, n.size(ids, 1)}}, {"axis", int64_t{1}}, {"dtype", DType::I64}});
   sum = n.add("add", {sum, n.add("gather", {n.in(3), positions}, {{"axis", int64_t{0}}})});
   if (n.has(1) && n.has(4)) sum = n.add("add", {sum, n.add("gather", {n.in(4), n.in(1)}, {{"axis", int64_t{0}}})});
   n.out(0, n.add("layer_norm", {sum, n.in(5), n.in(6)}, {{"axis", int64_t{2}}, {"epsilon", n.real("epsilon", 1e-12)}}));
-  if (n.wants(1)) {                               // how many tokens are not padding
-    const ValueId count = n.has(7) ? n.cast(n.reduce("reduce_sum", n.in(7), {1}, false), DType::I32) : n.full(DType::I32, 0, {n.size(ids, 0)});
+  if (n.wants(1)) {  // how many tokens are not padding
+    const ValueId count = n.has(7) ? n.cast(n.reduce("reduce_sum", n.in(7), {1}, false), DType::I32)
+                                   : n.full(DType::I32, 0, {n.size(ids, 0)});
     n.out(1, count);
   }
   n.out(2, sum);
 }
 
-// ---- attention -------------------------------------------------------------------------------------------------------
+// ---- attention
+// -------------------------------------------------------------------------------------------------------
 
 // ONNX Runtime's masks: [batch] lengths, or 1 where a key may be seen: [batch, keys], [batch, queries, keys] or rank 4.
 ValueId attention_mask(NodeImport& n, ValueId mask, const Expr& total) {
@@ -120,7 +132,9 @@ ValueId add_bias(NodeImport& n, ValueId x, ValueId bias, const Expr& start, cons
 }
 
 // A mask of truth values and a bias of numbers, as one.
-ValueId masked_bias(NodeImport& n, ValueId seen, ValueId bias) { return bias.valid() ? join_masks(n, bias, seen) : seen; }
+ValueId masked_bias(NodeImport& n, ValueId seen, ValueId bias) {
+  return bias.valid() ? join_masks(n, bias, seen) : seen;
+}
 
 // x, weights [hidden, q + k + v], bias, mask?, past?, attention_bias?
 void import_attention(NodeImport& n) {
@@ -134,9 +148,12 @@ void import_attention(NodeImport& n) {
   const Expr v_size = given.size() == 3 ? Expr(given[2]) : third;
   ValueId qkv = n.add("matmul", {x, weights});
   if (n.has(2)) qkv = n.add("add", {qkv, n.in(2)});
-  const auto part = [&](const Expr& start, const Expr& size) { return split_heads(n, n.slice(qkv, 2, start, size), heads); };
-  AttentionSpec spec{.q = part(0, q_size), .k = part(q_size, k_size), .v = part(n.simplify(q_size + k_size), v_size), .mask = {}};
-  if (n.has(4)) {                                 // [2, batch, heads, past, size]
+  const auto part = [&](const Expr& start, const Expr& size) {
+    return split_heads(n, n.slice(qkv, 2, start, size), heads);
+  };
+  AttentionSpec spec{
+      .q = part(0, q_size), .k = part(q_size, k_size), .v = part(n.simplify(q_size + k_size), v_size), .mask = {}};
+  if (n.has(4)) {  // [2, batch, heads, past, size]
     const ValueId past = n.in(4);
     const auto half = [&](int64_t i) { return n.squeeze(n.slice(past, 0, i, 1), {0}); };
     spec.past = n.size(past, 3);
@@ -155,7 +172,8 @@ void import_attention(NodeImport& n) {
 void import_multi_head_attention(NodeImport& n) {
   const int64_t heads = n.integer("num_heads");
   ValueId q = n.in(0);
-  if (n.rank(q) != 3 || !n.has(1) || !n.has(2)) n.unsupported("MultiHeadAttention with packed queries, keys and values");
+  if (n.rank(q) != 3 || !n.has(1) || !n.has(2))
+    n.unsupported("MultiHeadAttention with packed queries, keys and values");
   ValueId k = n.in(1), v = n.in(2);
   const Expr hidden = n.size(q, 2), v_hidden = n.rank(v) == 3 ? n.size(v, 2) : Expr(0);
   const ValueId bias = n.in_or_none(3);
@@ -164,7 +182,8 @@ void import_multi_head_attention(NodeImport& n) {
     k = add_bias(n, k, bias, hidden, n.size(k, 2));
     v = add_bias(n, v, bias, n.simplify(hidden * 2), v_hidden);
   }
-  AttentionSpec spec{.q = split_heads(n, q, heads), .k = split_heads(n, k, heads), .v = split_heads(n, v, heads), .mask = {}};
+  AttentionSpec spec{
+      .q = split_heads(n, q, heads), .k = split_heads(n, k, heads), .v = split_heads(n, v, heads), .mask = {}};
   if (n.has(6) && n.has(7)) {
     spec.past = n.size(n.in(6), 2);
     spec.k = n.concat({n.in(6), spec.k}, 2);
@@ -179,27 +198,28 @@ void import_multi_head_attention(NodeImport& n) {
   n.out(0, join_heads(n, attention(n, spec).y));
 }
 
-// query, key?, value?, past_key?, past_value?, seqlens_k, total_sequence_length, cos_cache?, sin_cache?, position_ids?, attention_bias?
-// The keys of one entry are valid up to seqlens_k; its new tokens are the last of them.
+// query, key?, value?, past_key?, past_value?, seqlens_k, total_sequence_length, cos_cache?, sin_cache?, position_ids?,
+// attention_bias? The keys of one entry are valid up to seqlens_k; its new tokens are the last of them.
 void import_group_query_attention(NodeImport& n) {
   const int64_t heads = n.integer("num_heads"), kv_heads = n.integer("kv_num_heads");
   const int64_t window = n.integer("local_window_size", -1);
   ValueId q = n.in(0), k = n.in_or_none(1), v = n.in_or_none(2);
-  if (!k.valid()) {                               // packed: [batch, length, (heads + 2 kv_heads) * size]
+  if (!k.valid()) {  // packed: [batch, length, (heads + 2 kv_heads) * size]
     const Expr size = n.simplify(sym::floor_div(n.size(q, 2), heads + 2 * kv_heads));
     const ValueId packed = q;
     q = n.slice(packed, 2, 0, n.simplify(size * heads));
     k = n.slice(packed, 2, n.simplify(size * heads), n.simplify(size * kv_heads));
     v = n.slice(packed, 2, n.simplify(size * (heads + kv_heads)), n.simplify(size * kv_heads));
   }
-  AttentionSpec spec{.q = split_heads(n, q, heads), .k = split_heads(n, k, kv_heads), .v = split_heads(n, v, kv_heads), .mask = {}};
+  AttentionSpec spec{
+      .q = split_heads(n, q, heads), .k = split_heads(n, k, kv_heads), .v = split_heads(n, v, kv_heads), .mask = {}};
   const Expr batch = n.size(spec.q, 0), length = n.size(spec.q, 2);
   const ValueId valid = n.add("add", {n.reshape(n.cast(n.in(5), DType::I64), {batch}), n.scalar(DType::I64, 1)});
   if (n.integer("do_rotary", 0) != 0) {
     ValueId positions;
     if (n.has(9)) {
       positions = n.in(9);
-    } else {                                      // from each entry's past length on; a short prompt is padded behind
+    } else {  // from each entry's past length on; a short prompt is padded behind
       const ValueId past = n.add("max", {n.add("sub", {valid, n.sym_scalar(length)}), n.scalar(DType::I64, 0)});
       const ValueId i = n.add("iota", {}, {{"shape", Shape{1, length}}, {"axis", int64_t{1}}, {"dtype", DType::I64}});
       positions = n.add("add", {n.reshape(past, {batch, 1}), i});
@@ -225,9 +245,11 @@ void import_group_query_attention(NodeImport& n) {
   spec.softcap = n.real("softcap", 0);
   const Expr total = n.size(spec.k, 2);
   ValueId seen = length_mask(n, valid, total);
-  if (window >= 0) {                              // only the last `window` keys before each query, itself among them
-    const ValueId key = n.add("iota", {}, {{"shape", Shape{1, 1, 1, total}}, {"axis", int64_t{3}}, {"dtype", DType::I64}});
-    const ValueId query = n.add("iota", {}, {{"shape", Shape{1, 1, length, 1}}, {"axis", int64_t{2}}, {"dtype", DType::I64}});
+  if (window >= 0) {  // only the last `window` keys before each query, itself among them
+    const ValueId key =
+        n.add("iota", {}, {{"shape", Shape{1, 1, 1, total}}, {"axis", int64_t{3}}, {"dtype", DType::I64}});
+    const ValueId query =
+        n.add("iota", {}, {{"shape", Shape{1, 1, length, 1}}, {"axis", int64_t{2}}, {"dtype", DType::I64}});
     const ValueId oldest = n.add("add", {query, n.sym_scalar(n.simplify(spec.past - window))});
     seen = n.add("and", {seen, n.add("gt", {key, oldest})});
   }
@@ -241,7 +263,7 @@ void import_rotary_embedding(NodeImport& n) {
   const bool packed = n.rank(x) == 3;
   const int64_t heads = n.integer("num_heads", 0);
   ValueId split;
-  if (packed && heads == 0) {                     // a head is as long as a row of the tables, twice
+  if (packed && heads == 0) {  // a head is as long as a row of the tables, twice
     const Shape s = n.shape(x);
     const Expr size = n.simplify(n.size(n.in(2), 1) * 2);
     split = n.transpose(n.reshape(x, {s[0], s[1], n.simplify(sym::floor_div(s[2], size)), size}), {0, 2, 1, 3});
@@ -250,7 +272,8 @@ void import_rotary_embedding(NodeImport& n) {
   }
   ValueId positions = n.cast(n.in(1), DType::I64);
   if (n.rank(positions) == 1) {
-    const ValueId i = n.add("iota", {}, {{"shape", Shape{1, n.size(split, 2)}}, {"axis", int64_t{1}}, {"dtype", DType::I64}});
+    const ValueId i =
+        n.add("iota", {}, {{"shape", Shape{1, n.size(split, 2)}}, {"axis", int64_t{1}}, {"dtype", DType::I64}});
     positions = n.add("add", {n.reshape(positions, {1, 1}), i});
   }
   Attrs attrs{{"interleaved", n.integer("interleaved", 0)}};
@@ -259,38 +282,44 @@ void import_rotary_embedding(NodeImport& n) {
   n.out(packed ? n.reshape(join_heads(n, y), n.shape(x)) : y);
 }
 
-// ---- quantized -------------------------------------------------------------------------------------------------------
+// ---- quantized
+// -------------------------------------------------------------------------------------------------------
 
 // Bytes [.., m] of packed integers → [.., m * 8 / bits], the first in the lowest bits.
 ValueId unpack(NodeImport& n, ValueId bytes, int64_t bits) {
   if (bits == 8) return bytes;
   const int64_t per_byte = 8 / bits;
-  const ValueId shifts = n.reshape(n.add("mul", {n.add("iota", {}, {{"shape", Shape{per_byte}}, {"axis", int64_t{0}}, {"dtype", DType::U8}}),
-                                                 n.scalar(DType::U8, static_cast<double>(bits))}),
-                                   {per_byte});
+  const ValueId shifts = n.reshape(
+      n.add("mul", {n.add("iota", {}, {{"shape", Shape{per_byte}}, {"axis", int64_t{0}}, {"dtype", DType::U8}}),
+                    n.scalar(DType::U8, static_cast<double>(bits))}),
+      {per_byte});
   Shape shape = n.shape(bytes);
   const Expr last = n.simplify(shape.back() * per_byte);
   const ValueId column = n.unsqueeze(bytes, {n.rank(bytes)});
-  const ValueId parts = n.add("bit_and", {n.add("shift_right", {column, shifts}), n.scalar(DType::U8, static_cast<double>((1 << bits) - 1))});
+  const ValueId parts = n.add(
+      "bit_and", {n.add("shift_right", {column, shifts}), n.scalar(DType::U8, static_cast<double>((1 << bits) - 1))});
   shape.back() = last;
   return n.reshape(parts, std::move(shape));
 }
 
 // A, B u8 [N, blocks, block_size * bits / 8], scales [N * blocks], zero_points? (packed, or numbers), g_idx?, bias?
 void import_matmul_nbits(NodeImport& n) {
-  const int64_t k = n.integer("K"), columns = n.integer("N"), bits = n.integer("bits", 4), block = n.integer("block_size");
+  const int64_t k = n.integer("K"), columns = n.integer("N"), bits = n.integer("bits", 4),
+                block = n.integer("block_size");
   if (bits != 2 && bits != 4 && bits != 8) n.unsupported(fmt::format("weights of {} bits", bits));
   if (k < 1 || columns < 1 || block < 1) n.fail(fmt::format("K is {}, N {}, block_size {}", k, columns, block));
   if (n.has(4)) n.unsupported("a reordering of the groups (g_idx)");
   const ValueId a = n.in(0);
   const DType dtype = n.dtype(a);
   const int64_t blocks = (k + block - 1) / block;
-  const ValueId weights = n.cast(n.reshape(unpack(n, n.reshape(n.in(1), {columns, blocks, block * bits / 8}), bits), {columns, blocks, block}), dtype);
+  const ValueId weights = n.cast(
+      n.reshape(unpack(n, n.reshape(n.in(1), {columns, blocks, block * bits / 8}), bits), {columns, blocks, block}),
+      dtype);
   const ValueId scales = n.cast(n.reshape(n.in(2), {columns, blocks, 1}), dtype);
   ValueId zeros = n.scalar(dtype, static_cast<double>(int64_t{1} << (bits - 1)));
   if (n.has(3)) {
     ValueId given = n.in(3);
-    if (n.dtype(given) == DType::U8) {            // each row padded to whole bytes
+    if (n.dtype(given) == DType::U8) {  // each row padded to whole bytes
       const int64_t bytes = (blocks * bits + 7) / 8;
       given = n.slice(unpack(n, n.reshape(given, {columns, bytes}), bits), 1, 0, blocks);
     }
@@ -328,7 +357,8 @@ void import_dynamic_quantize_matmul(NodeImport& n) {
 
 // A, B, a_scale, b_scale, a_zero?, b_zero?, bias?
 void import_matmul_integer_to_float(NodeImport& n) {
-  ValueId y = scaled_product(n, n.add("matmul_integer", {n.in(0), n.in(1), n.in_or_none(4), n.in_or_none(5)}), n.in(2), n.in(3));
+  ValueId y = scaled_product(n, n.add("matmul_integer", {n.in(0), n.in(1), n.in_or_none(4), n.in_or_none(5)}), n.in(2),
+                             n.in(3));
   if (n.has(6)) y = n.add("add", {y, n.in(6)});
   n.out(y);
 }
@@ -336,7 +366,8 @@ void import_matmul_integer_to_float(NodeImport& n) {
 // (a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero)
 ImportFn quantized_binary(std::string op) {
   return [op = std::move(op)](NodeImport& n) {
-    const ValueId a = dequantize(n, n.in(0), n.in(1), n.in_or_none(2)), b = dequantize(n, n.in(3), n.in(4), n.in_or_none(5));
+    const ValueId a = dequantize(n, n.in(0), n.in(1), n.in_or_none(2)),
+                  b = dequantize(n, n.in(3), n.in(4), n.in_or_none(5));
     n.out(quantize(n, n.add(op, {a, b}), n.in(6), n.in_or_none(7), element_of_input(n, 0)));
   };
 }
@@ -352,7 +383,8 @@ ImportFn quantized_unary(std::function<ValueId(NodeImport&, ValueId)> apply) {
 // y_scale, y_zero, then (x, x_scale, x_zero) for each part
 void import_qlinear_concat(NodeImport& n) {
   std::vector<ValueId> parts;
-  for (size_t i = 2; i + 2 < n.input_count(); i += 3) parts.push_back(dequantize(n, n.in(i), n.in(i + 1), n.in_or_none(i + 2)));
+  for (size_t i = 2; i + 2 < n.input_count(); i += 3)
+    parts.push_back(dequantize(n, n.in(i), n.in(i + 1), n.in_or_none(i + 2)));
   if (parts.empty()) n.fail("has no parts");
   const int64_t axis = n.axis(n.integer("axis"), n.rank(parts[0]));
   n.out(quantize(n, n.concat(std::move(parts), axis), n.in(0), n.in_or_none(1), element_of_input(n, 2)));
@@ -376,7 +408,7 @@ void add_microsoft_imports(ImportTable& t) {
   t.add(domain, "FusedMatMul", import_fused_matmul);
   t.add(domain, "FusedGemm", import_fused_gemm);
   t.add(domain, "FusedConv", import_fused_conv);
-  t.add("SimplifiedLayerNormalization", import_simplified_layer_norm);   // ONNX Runtime puts it in the default domain
+  t.add("SimplifiedLayerNormalization", import_simplified_layer_norm);  // ONNX Runtime puts it in the default domain
   t.add(domain, "SimplifiedLayerNormalization", import_simplified_layer_norm);
   t.add(domain, "SkipLayerNormalization", skip_norm(false));
   t.add(domain, "SkipSimplifiedLayerNormalization", skip_norm(true));

@@ -13,41 +13,48 @@ namespace {
 
 void import_matmul(NodeImport& n) { n.out(n.add("matmul", {n.in(0), n.in(1)})); }
 
-ValueId scaled(NodeImport& n, ValueId x, double factor) { return factor == 1 ? x : n.add("mul", {x, n.like(x, factor)}); }
+ValueId scaled(NodeImport& n, ValueId x, double factor) {
+  return factor == 1 ? x : n.add("mul", {x, n.like(x, factor)});
+}
 
 void import_gemm(NodeImport& n) {
-  ValueId y = n.add("matmul", {n.in(0), n.in(1)}, {{"trans_a", n.integer("transA", 0)}, {"trans_b", n.integer("transB", 0)}});
+  ValueId y =
+      n.add("matmul", {n.in(0), n.in(1)}, {{"trans_a", n.integer("transA", 0)}, {"trans_b", n.integer("transB", 0)}});
   y = scaled(n, y, n.real("alpha", 1));
   if (n.has(2) && n.real("beta", 1) != 0) y = n.add("add", {y, scaled(n, n.in(2), n.real("beta", 1))});
   n.out(y);
 }
 
-// ---- Conv ------------------------------------------------------------------------------------------------------------
+// ---- Conv
+// ------------------------------------------------------------------------------------------------------------
 
 void import_conv(NodeImport& n) {
   const ValueId x = n.in(0), w = n.in(1);
   const Windows windows = read_windows(n, x, kernel_of_weights(n, w));
   std::vector<ValueId> inputs = {x, w};
   if (n.has(2)) inputs.push_back(n.in(2));
-  n.out(n.add("conv", std::move(inputs), {{"strides", windows.strides},
-                                          {"dilations", windows.dilations},
-                                          {"pads_low", windows.low},
-                                          {"pads_high", windows.high},
-                                          {"groups", n.integer("group", 1)}}));
+  n.out(n.add("conv", std::move(inputs),
+              {{"strides", windows.strides},
+               {"dilations", windows.dilations},
+               {"pads_low", windows.low},
+               {"pads_high", windows.high},
+               {"groups", n.integer("group", 1)}}));
 }
 
-// With an output_shape, the padding is what makes the output have it; else output = (in - 1) * stride + dilated kernel -
-// pads + output_padding.
+// With an output_shape, the padding is what makes the output have it; else output = (in - 1) * stride + dilated kernel
+// - pads + output_padding.
 void import_conv_transpose(NodeImport& n) {
   const ValueId x = n.in(0), w = n.in(1);
   const auto rank = static_cast<size_t>(n.rank(x) - 2);
   const std::vector<Expr> kernel = kernel_of_weights(n, w);
   const std::vector<int64_t> ones(rank, 1), zeros(rank, 0);
   const std::vector<int64_t> strides = n.integers("strides", ones), dilations = n.integers("dilations", ones),
-                             output_padding = n.integers("output_padding", zeros), pads = n.integers("pads", std::vector<int64_t>(2 * rank, 0));
+                             output_padding = n.integers("output_padding", zeros),
+                             pads = n.integers("pads", std::vector<int64_t>(2 * rank, 0));
   const std::string auto_pad = n.text("auto_pad", "NOTSET");
   std::vector<int64_t> output_shape = n.integers("output_shape");
-  if (output_shape.size() > rank) output_shape.erase(output_shape.begin(), output_shape.end() - static_cast<std::ptrdiff_t>(rank));
+  if (output_shape.size() > rank)
+    output_shape.erase(output_shape.begin(), output_shape.end() - static_cast<std::ptrdiff_t>(rank));
   if (strides.size() != rank || dilations.size() != rank || output_padding.size() != rank || pads.size() != 2 * rank ||
       (!output_shape.empty() && output_shape.size() != rank))
     n.fail(fmt::format("an attribute does not have one entry for each of the {} spatial dimensions", rank));
@@ -68,15 +75,17 @@ void import_conv_transpose(NodeImport& n) {
   }
   std::vector<ValueId> inputs = {x, w};
   if (n.has(2)) inputs.push_back(n.in(2));
-  n.out(n.add("conv_transpose", std::move(inputs), {{"strides", strides},
-                                                    {"dilations", dilations},
-                                                    {"pads_low", low},
-                                                    {"pads_high", high},
-                                                    {"output_padding", output_padding},
-                                                    {"groups", n.integer("group", 1)}}));
+  n.out(n.add("conv_transpose", std::move(inputs),
+              {{"strides", strides},
+               {"dilations", dilations},
+               {"pads_low", low},
+               {"pads_high", high},
+               {"output_padding", output_padding},
+               {"groups", n.integer("group", 1)}}));
 }
 
-// ---- pooling ---------------------------------------------------------------------------------------------------------
+// ---- pooling
+// ---------------------------------------------------------------------------------------------------------
 
 std::vector<Expr> kernel_attribute(const NodeImport& n) {
   const Shape kernel = op::shape_of(n.integers("kernel_shape"));
@@ -86,8 +95,12 @@ std::vector<Expr> kernel_attribute(const NodeImport& n) {
 
 Attrs pool_attrs(NodeImport& n, ValueId x) {
   const Windows windows = read_windows(n, x, kernel_attribute(n));
-  return {{"kernel", n.integers("kernel_shape")}, {"strides", windows.strides}, {"dilations", windows.dilations},
-          {"pads_low", windows.low},              {"pads_high", windows.high},  {"sizes", windows.sizes}};
+  return {{"kernel", n.integers("kernel_shape")},
+          {"strides", windows.strides},
+          {"dilations", windows.dilations},
+          {"pads_low", windows.low},
+          {"pads_high", windows.high},
+          {"sizes", windows.sizes}};
 }
 
 void import_max_pool(NodeImport& n) {
@@ -128,8 +141,8 @@ ImportFn global_pool(std::string reduction) {
   };
 }
 
-// ---- normalizations --------------------------------------------------------------------------------------------------
-
+// ---- normalizations
+// --------------------------------------------------------------------------------------------------
 
 void import_batch_normalization(NodeImport& n) {
   const ValueId x = n.in(0);
@@ -137,7 +150,8 @@ void import_batch_normalization(NodeImport& n) {
   const DType dtype = n.dtype(x);
   const bool training = n.version() >= 14 && n.integer("training_mode", 0) != 0;
   if (!training) {
-    n.out(n.add("batch_norm", {x, n.cast(n.in(1), dtype), n.cast(n.in(2), dtype), n.cast(n.in(3), dtype), n.cast(n.in(4), dtype)},
+    n.out(n.add("batch_norm",
+                {x, n.cast(n.in(1), dtype), n.cast(n.in(2), dtype), n.cast(n.in(3), dtype), n.cast(n.in(4), dtype)},
                 {{"epsilon", epsilon}}));
     return;
   }
@@ -146,8 +160,10 @@ void import_batch_normalization(NodeImport& n) {
   for (int64_t a = 2; a < n.rank(x); ++a) axes.push_back(a);
   const double momentum = n.real("momentum", 0.9);
   const ValueId mean = n.reduce("reduce_mean", x, axes, false);
-  const ValueId variance = n.add("reduce_variance", {x}, {{"axes", axes}, {"keepdims", int64_t{0}}, {"correction", 0.0}});
-  n.out(0, n.add("batch_norm", {x, n.cast(n.in(1), dtype), n.cast(n.in(2), dtype), mean, variance}, {{"epsilon", epsilon}}));
+  const ValueId variance =
+      n.add("reduce_variance", {x}, {{"axes", axes}, {"keepdims", int64_t{0}}, {"correction", 0.0}});
+  n.out(0, n.add("batch_norm", {x, n.cast(n.in(1), dtype), n.cast(n.in(2), dtype), mean, variance},
+                 {{"epsilon", epsilon}}));
   const auto running = [&](ValueId before, ValueId now) {
     now = n.cast(now, n.dtype(before));
     return n.add("add", {scaled(n, before, momentum), scaled(n, now, 1 - momentum)});
@@ -163,8 +179,8 @@ void import_layer_normalization(NodeImport& n) {
   std::vector<ValueId> inputs = {x, n.in(1)};
   if (n.has(2)) inputs.push_back(n.in(2));
   const bool statistics = n.wants(1) || n.wants(2);
-  const std::vector<ValueId> results =
-      n.add_many("layer_norm", std::move(inputs), {{"axis", axis}, {"epsilon", n.real("epsilon", 1e-5)}}, statistics ? 3 : 1);
+  const std::vector<ValueId> results = n.add_many(
+      "layer_norm", std::move(inputs), {{"axis", axis}, {"epsilon", n.real("epsilon", 1e-5)}}, statistics ? 3 : 1);
   n.out(0, results[0]);
   const DType stash = n.integer("stash_type", 1) == 1 ? DType::F32 : dtype;
   for (size_t i = 1; i < results.size(); ++i) n.out(i, n.cast(results[i], stash));
@@ -184,7 +200,7 @@ void import_group_normalization(NodeImport& n) {
   const ValueId x = n.in(0);
   const int64_t groups = n.integer("num_groups");
   ValueId scale = n.in(1), bias = n.in(2);
-  if (n.version() < 21) {   // one scale and bias per group; later, per channel
+  if (n.version() < 21) {  // one scale and bias per group; later, per channel
     if (groups < 1) n.fail(fmt::format("num_groups is {}", groups));
     const Expr each = n.simplify(sym::floor_div(n.size(x, 1), groups));
     const auto spread = [&](ValueId v) {
@@ -197,23 +213,31 @@ void import_group_normalization(NodeImport& n) {
 }
 
 void import_lrn(NodeImport& n) {
-  n.out(n.add("lrn", {n.in(0)}, {{"size", n.integer("size")}, {"alpha", n.real("alpha", 1e-4)}, {"beta", n.real("beta", 0.75)},
-                                 {"bias", n.real("bias", 1)}}));
+  n.out(n.add("lrn", {n.in(0)},
+              {{"size", n.integer("size")},
+               {"alpha", n.real("alpha", 1e-4)},
+               {"beta", n.real("beta", 0.75)},
+               {"bias", n.real("bias", 1)}}));
 }
 
-// ---- losses ----------------------------------------------------------------------------------------------------------
+// ---- losses
+// ----------------------------------------------------------------------------------------------------------
 
 // Of log-probabilities [n, c, d...] and class labels [n, d...]: -weight[label] * x[label].
-ValueId negative_log_likelihood(NodeImport& n, ValueId x, ValueId labels, ValueId weights, const std::string& reduction) {
+ValueId negative_log_likelihood(NodeImport& n, ValueId x, ValueId labels, ValueId weights,
+                                const std::string& reduction) {
   labels = n.cast(labels, DType::I64);
   const bool ignores = n.has_attr("ignore_index");
-  const ValueId ignored = ignores ? n.constant(Tensor::of_ints(DType::I64, {}, std::vector<int64_t>{n.integer("ignore_index")})) : ValueId{};
-  ValueId used;                                  // where the label counts
+  const ValueId ignored =
+      ignores ? n.constant(Tensor::of_ints(DType::I64, {}, std::vector<int64_t>{n.integer("ignore_index")}))
+              : ValueId{};
+  ValueId used;  // where the label counts
   if (ignores) {
     used = n.add("ne", {labels, ignored});
     labels = n.add("select", {used, labels, n.like(labels, 0)});
   }
-  const ValueId picked = n.squeeze(n.add("gather_elements", {x, n.unsqueeze(labels, {1})}, {{"axis", int64_t{1}}}), {1});
+  const ValueId picked =
+      n.squeeze(n.add("gather_elements", {x, n.unsqueeze(labels, {1})}, {{"axis", int64_t{1}}}), {1});
   ValueId loss = n.add("neg", {picked});
   ValueId weight = weights.valid() ? n.add("gather", {weights, labels}, {{"axis", int64_t{0}}}) : ValueId{};
   if (ignores) {
@@ -241,7 +265,8 @@ void import_softmax_cross_entropy(NodeImport& n) {
   n.out(1, log_probabilities);
 }
 
-// ---- recurrent layers ------------------------------------------------------------------------------------------------
+// ---- recurrent layers
+// ------------------------------------------------------------------------------------------------
 
 // An activation of a recurrent layer with the parameters that it takes, and their defaults.
 struct RecurrentActivation {
@@ -250,11 +275,16 @@ struct RecurrentActivation {
   std::optional<double> alpha, beta;
 };
 constexpr RecurrentActivation kRecurrentActivations[] = {
-    {"Sigmoid", "sigmoid", {}, {}},       {"Tanh", "tanh", {}, {}},
-    {"Relu", "relu", {}, {}},             {"Affine", "affine", 1.0, 0.0},
-    {"LeakyRelu", "leaky_relu", 0.01, {}}, {"ThresholdedRelu", "thresholded_relu", 1.0, {}},
-    {"ScaledTanh", "scaled_tanh", 1.0, 1.0}, {"HardSigmoid", "hard_sigmoid", 0.2, 0.5},
-    {"Elu", "elu", 1.0, {}},              {"Softsign", "softsign", {}, {}},
+    {"Sigmoid", "sigmoid", {}, {}},
+    {"Tanh", "tanh", {}, {}},
+    {"Relu", "relu", {}, {}},
+    {"Affine", "affine", 1.0, 0.0},
+    {"LeakyRelu", "leaky_relu", 0.01, {}},
+    {"ThresholdedRelu", "thresholded_relu", 1.0, {}},
+    {"ScaledTanh", "scaled_tanh", 1.0, 1.0},
+    {"HardSigmoid", "hard_sigmoid", 0.2, 0.5},
+    {"Elu", "elu", 1.0, {}},
+    {"Softsign", "softsign", {}, {}},
     {"Softplus", "softplus", {}, {}},
 };
 
@@ -271,7 +301,8 @@ ImportFn recurrent(std::string op, int64_t outputs, std::vector<std::string> def
     std::vector<std::string> names = n.texts("activations");
     if (names.empty()) {
       names = default_activations;
-      if (direction == "bidirectional") names.insert(names.end(), default_activations.begin(), default_activations.end());
+      if (direction == "bidirectional")
+        names.insert(names.end(), default_activations.begin(), default_activations.end());
     }
     const std::vector<double> alphas = n.reals("activation_alpha"), betas = n.reals("activation_beta");
     std::vector<double> alpha, beta;
@@ -289,7 +320,11 @@ ImportFn recurrent(std::string op, int64_t outputs, std::vector<std::string> def
       beta.push_back(take(known->beta, betas, next_beta));
       activations += (activations.empty() ? "" : ",") + std::string(known->name);
     }
-    Attrs attrs{{"direction", direction}, {"activations", activations}, {"alpha", alpha}, {"beta", beta}, {"layout", n.integer("layout", 0)}};
+    Attrs attrs{{"direction", direction},
+                {"activations", activations},
+                {"alpha", alpha},
+                {"beta", beta},
+                {"layout", n.integer("layout", 0)}};
     if (n.has_attr("clip")) attrs.set("clip", n.real("clip", 0));
     if (op == "gru") attrs.set("linear_before_reset", n.integer("linear_before_reset", 0));
     if (op == "lstm") attrs.set("input_forget", n.integer("input_forget", 0));

@@ -21,7 +21,9 @@ void import_quantize_linear(NodeImport& n) {
   ValueId scale = quantization_parameter(n, n.in(1), x, axis, block);
   const ValueId zero = n.has(2) ? quantization_parameter(n, n.in(2), x, axis, block) : ValueId{};
   const auto declared = static_cast<ElementType>(n.integer("output_dtype", 0));
-  const ElementType to = n.has(2) ? element_of_input(n, 2) : declared != ElementType::Undefined ? declared : ElementType::UInt8;
+  const ElementType to = n.has(2)                             ? element_of_input(n, 2)
+                         : declared != ElementType::Undefined ? declared
+                                                              : ElementType::UInt8;
   if (const int64_t precision = n.integer("precision", 0); precision != 0)
     scale = n.cast(scale, carrier_dtype(static_cast<ElementType>(precision), n.describe()));
   n.out(0, quantize(n, x, scale, zero, to, n.integer("saturate", 1) != 0), is_narrow(to) ? to : ElementType::Undefined);
@@ -59,8 +61,11 @@ void import_matmul_integer(NodeImport& n) {
 
 Attrs conv_attrs(NodeImport& n, ValueId x, ValueId w) {
   const Windows windows = read_windows(n, x, kernel_of_weights(n, w));
-  return {{"strides", windows.strides}, {"dilations", windows.dilations}, {"pads_low", windows.low},
-          {"pads_high", windows.high},  {"groups", n.integer("group", 1)}};
+  return {{"strides", windows.strides},
+          {"dilations", windows.dilations},
+          {"pads_low", windows.low},
+          {"pads_high", windows.high},
+          {"groups", n.integer("group", 1)}};
 }
 
 void import_conv_integer(NodeImport& n) {
@@ -70,12 +75,15 @@ void import_conv_integer(NodeImport& n) {
 
 // One value per row of a matrix operand, next to the product.
 ValueId per_row(NodeImport& n, ValueId v) {
-  return n.rank(v) == 1 && !n.size(v, 0).is_const(1) ? n.reshape(v, {n.size(v, 0), 1}) : n.rank(v) == 1 ? n.reshape(v, {}) : v;
+  return n.rank(v) == 1 && !n.size(v, 0).is_const(1) ? n.reshape(v, {n.size(v, 0), 1})
+         : n.rank(v) == 1                            ? n.reshape(v, {})
+                                                     : v;
 }
 ValueId single(NodeImport& n, ValueId v) { return n.rank(v) == 1 && n.size(v, 0).is_const(1) ? n.reshape(v, {}) : v; }
 
 // acc * (a_scale * b_scale / y_scale), rounded to y.
-void requantize(NodeImport& n, ValueId accumulated, ValueId a_scale, ValueId b_scale, ValueId y_scale, ValueId y_zero, ElementType to) {
+void requantize(NodeImport& n, ValueId accumulated, ValueId a_scale, ValueId b_scale, ValueId y_scale, ValueId y_zero,
+                ElementType to) {
   const ValueId product = n.add("mul", {n.cast(a_scale, DType::F32), n.cast(b_scale, DType::F32)});
   const ValueId real = n.add("mul", {n.cast(accumulated, DType::F32), product});
   n.out(0, quantize(n, real, n.cast(y_scale, DType::F32), y_zero, to), is_narrow(to) ? to : ElementType::Undefined);
@@ -84,7 +92,8 @@ void requantize(NodeImport& n, ValueId accumulated, ValueId a_scale, ValueId b_s
 // a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero
 void import_qlinear_matmul(NodeImport& n) {
   const ValueId accumulated = n.add("matmul_integer", {n.in(0), n.in(3), n.in(2), n.in(5)});
-  requantize(n, accumulated, per_row(n, n.in(1)), single(n, n.in(4)), per_row(n, n.in(6)), per_row(n, n.in(7)), element_of_input(n, 7));
+  requantize(n, accumulated, per_row(n, n.in(1)), single(n, n.in(4)), per_row(n, n.in(6)), per_row(n, n.in(7)),
+             element_of_input(n, 7));
 }
 
 // x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias (i32, at scale x * w)
@@ -99,7 +108,8 @@ void import_qlinear_conv(NodeImport& n) {
     return n.reshape(v, std::move(shape));
   };
   if (n.has(8)) accumulated = n.add("add", {accumulated, per_channel(n.in(8))});
-  requantize(n, accumulated, single(n, n.in(1)), per_channel(n.in(4)), single(n, n.in(6)), single(n, n.in(7)), element_of_input(n, 7));
+  requantize(n, accumulated, single(n, n.in(1)), per_channel(n.in(4)), single(n, n.in(6)), single(n, n.in(7)),
+             element_of_input(n, 7));
 }
 
 }  // namespace

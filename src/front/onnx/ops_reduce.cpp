@@ -14,8 +14,8 @@ std::vector<int64_t> every_axis(int64_t rank) {
   return axes;
 }
 
-// Axes that only the run knows: each dimension is split in two, (1, size) when it is reduced and (size, 1) when it is not,
-// and the second halves are reduced.
+// Axes that only the run knows: each dimension is split in two, (1, size) when it is reduced and (size, 1) when it is
+// not, and the second halves are reduced.
 ValueId reduce_run_time_axes(NodeImport& n, const std::string& op, ValueId x, const AxisSet& axes, bool keepdims) {
   const Shape in = n.shape(x);
   Shape halves, kept;
@@ -40,7 +40,7 @@ ImportFn reduction(std::string op_name, int64_t input_since) {
     if (n.dtype(x) == DType::Bool && op == "reduce_max") op = "reduce_any";
     if (n.dtype(x) == DType::Bool && op == "reduce_min") op = "reduce_all";
     const auto given = n.axes_from(1, input_since);
-    std::vector<int64_t> axes;                   // none: each element by itself, so that ReduceL2 still gives |x|
+    std::vector<int64_t> axes;  // none: each element by itself, so that ReduceL2 still gives |x|
     if (given.has_value() && !given->empty()) {
       const AxisSet set(n, *given, n.rank(x));
       if (!set.is_static()) {
@@ -58,9 +58,10 @@ ImportFn reduction(std::string op_name, int64_t input_since) {
 ImportFn arg_reduction(std::string op) {
   return [op = std::move(op)](NodeImport& n) {
     const ValueId x = n.in(0);
-    n.out(n.add(op, {x}, {{"axis", n.axis(n.integer("axis", 0), n.rank(x))},
-                          {"keepdims", n.integer("keepdims", 1)},
-                          {"select_last", n.integer("select_last_index", 0)}}));
+    n.out(n.add(op, {x},
+                {{"axis", n.axis(n.integer("axis", 0), n.rank(x))},
+                 {"keepdims", n.integer("keepdims", 1)},
+                 {"select_last", n.integer("select_last_index", 0)}}));
   };
 }
 
@@ -85,7 +86,8 @@ ImportFn scan(std::string op) {
       passed = sym::max(passed, here);
     }
     attrs.set("axis", int64_t{1});
-    n.out(n.reshape(n.add(op, {n.reshape(x, {n.simplify(before), n.simplify(middle), n.simplify(after)})}, std::move(attrs)), in));
+    n.out(n.reshape(
+        n.add(op, {n.reshape(x, {n.simplify(before), n.simplify(middle), n.simplify(after)})}, std::move(attrs)), in));
   };
 }
 
@@ -106,10 +108,11 @@ ImportFn along_axis(std::function<ValueId(NodeImport&, ValueId, int64_t)> apply)
       return;
     }
     const int64_t axis = n.integer("axis", 1);
-    if (axis < -n.rank(x) || axis > n.rank(x)) n.fail(fmt::format("axis {} is out of range for rank {}", axis, n.rank(x)));
+    if (axis < -n.rank(x) || axis > n.rank(x))
+      n.fail(fmt::format("axis {} is out of range for rank {}", axis, n.rank(x)));
     const Shape shape = n.shape(x);
     const int64_t at = axis < 0 ? axis + n.rank(x) : axis;
-    if (at == n.rank(x) - 1) {   // the same without a reshape
+    if (at == n.rank(x) - 1) {  // the same without a reshape
       n.out(apply(n, x, at));
     } else {
       n.out(n.reshape(apply(n, n.flatten(x, at), 1), shape));
@@ -137,10 +140,16 @@ void import_mean_variance_normalization(NodeImport& n) {
 
 void add_reduce_imports(ImportTable& t) {
   t.add("ReduceSum", reduction("reduce_sum", 13));
-  for (const auto& [onnx, op] : std::initializer_list<std::pair<const char*, const char*>>{
-           {"ReduceMean", "reduce_mean"}, {"ReduceProd", "reduce_prod"}, {"ReduceMax", "reduce_max"}, {"ReduceMin", "reduce_min"},
-           {"ReduceL1", "reduce_l1"}, {"ReduceL2", "reduce_l2"}, {"ReduceSumSquare", "reduce_sum_square"},
-           {"ReduceLogSum", "reduce_log_sum"}, {"ReduceLogSumExp", "reduce_log_sum_exp"}})
+  for (const auto& [onnx, op] :
+       std::initializer_list<std::pair<const char*, const char*>>{{"ReduceMean", "reduce_mean"},
+                                                                  {"ReduceProd", "reduce_prod"},
+                                                                  {"ReduceMax", "reduce_max"},
+                                                                  {"ReduceMin", "reduce_min"},
+                                                                  {"ReduceL1", "reduce_l1"},
+                                                                  {"ReduceL2", "reduce_l2"},
+                                                                  {"ReduceSumSquare", "reduce_sum_square"},
+                                                                  {"ReduceLogSum", "reduce_log_sum"},
+                                                                  {"ReduceLogSumExp", "reduce_log_sum_exp"}})
     t.add(onnx, reduction(op, 18));
   t.add("ArgMax", arg_reduction("argmax"));
   t.add("ArgMin", arg_reduction("argmin"));

@@ -10,7 +10,8 @@
 namespace fuseloom::front::onnx {
 namespace {
 
-// ---- Resize and Upsample ---------------------------------------------------------------------------------------------
+// ---- Resize and Upsample
+// ---------------------------------------------------------------------------------------------
 
 // floor(size * scale). A scale within f32's rounding of a small fraction is that fraction: 0.7f is meant as 7/10.
 Expr scaled_size(const NodeImport& n, const Expr& size, double scale) {
@@ -19,17 +20,18 @@ Expr scaled_size(const NodeImport& n, const Expr& size, double scale) {
     if (static_cast<float>(numerator / static_cast<double>(denominator)) == static_cast<float>(scale))
       return n.simplify(sym::floor_div(size * static_cast<int64_t>(numerator), denominator));
   }
-  constexpr int kBits = 24;                       // an f32 below 2^kBits is an integer over a power of two
+  constexpr int kBits = 24;  // an f32 below 2^kBits is an integer over a power of two
   int exponent = 0;
   std::frexp(scale, &exponent);
   const int shift = std::clamp(kBits - exponent, 0, 40);
-  return n.simplify(sym::floor_div(size * static_cast<int64_t>(std::round(std::ldexp(scale, shift))), int64_t{1} << shift));
+  return n.simplify(
+      sym::floor_div(size * static_cast<int64_t>(std::round(std::ldexp(scale, shift))), int64_t{1} << shift));
 }
 
 struct ResizeSpec {
   std::string mode = "nearest", coordinate = "half_pixel", nearest = "round_prefer_floor";
   std::vector<int64_t> axes;
-  ValueId scales, sizes, roi;                    // at most one of scales and sizes; for the axes
+  ValueId scales, sizes, roi;  // at most one of scales and sizes; for the axes
   std::string aspect = "stretch";
 };
 
@@ -54,16 +56,18 @@ void resize(NodeImport& n, ValueId x, const ResizeSpec& spec) {
   ValueId run_time_scales;
   if (spec.sizes.valid()) {
     const std::vector<Expr> wanted = n.read_sizes(spec.sizes);
-    if (wanted.size() != spec.axes.size()) n.fail(fmt::format("has {} sizes for {} axes", wanted.size(), spec.axes.size()));
+    if (wanted.size() != spec.axes.size())
+      n.fail(fmt::format("has {} sizes for {} axes", wanted.size(), spec.axes.size()));
     for (size_t i = 0; i < wanted.size(); ++i) {
       const auto a = static_cast<size_t>(spec.axes[i]);
       sizes[a] = wanted[i];
-      scales[a] = 0;                             // size / in
+      scales[a] = 0;  // size / in
     }
     if (spec.aspect != "stretch") {
-      // One scale for all axes, the smallest (or largest) of those that the sizes ask for, as a fraction: a/b < c/d when
-      // a * d < c * b. Sizes round half up.
-      if (spec.aspect != "not_larger" && spec.aspect != "not_smaller") n.fail(fmt::format("keep_aspect_ratio_policy '{}' is not known", spec.aspect));
+      // One scale for all axes, the smallest (or largest) of those that the sizes ask for, as a fraction: a/b < c/d
+      // when a * d < c * b. Sizes round half up.
+      if (spec.aspect != "not_larger" && spec.aspect != "not_smaller")
+        n.fail(fmt::format("keep_aspect_ratio_policy '{}' is not known", spec.aspect));
       Expr top = wanted[0], bottom = in[static_cast<size_t>(spec.axes[0])];
       for (size_t i = 1; i < wanted.size(); ++i) {
         const Expr& size = in[static_cast<size_t>(spec.axes[i])];
@@ -76,12 +80,14 @@ void resize(NodeImport& n, ValueId x, const ResizeSpec& spec) {
         const auto a = static_cast<size_t>(axis);
         sizes[a] = n.simplify(sym::floor_div(2 * top * in[a] + bottom, 2 * bottom));
       }
-      const ValueId chosen = n.add("div", {n.cast(n.sym_scalar(top), DType::F32), n.cast(n.sym_scalar(bottom), DType::F32)});
+      const ValueId chosen =
+          n.add("div", {n.cast(n.sym_scalar(top), DType::F32), n.cast(n.sym_scalar(bottom), DType::F32)});
       const auto count = static_cast<int64_t>(spec.axes.size());
       run_time_scales = for_every_axis(n, n.expand(n.reshape(chosen, {1}), {count}), spec.axes, rank, 1);
     }
   } else if (const std::optional<Tensor> known = n.constant_value(spec.scales); known.has_value()) {
-    if (known->count() != static_cast<int64_t>(spec.axes.size())) n.fail(fmt::format("has {} scales for {} axes", known->count(), spec.axes.size()));
+    if (known->count() != static_cast<int64_t>(spec.axes.size()))
+      n.fail(fmt::format("has {} scales for {} axes", known->count(), spec.axes.size()));
     for (size_t i = 0; i < spec.axes.size(); ++i) {
       const auto a = static_cast<size_t>(spec.axes[i]);
       scales[a] = known->at(static_cast<int64_t>(i));
@@ -91,8 +97,10 @@ void resize(NodeImport& n, ValueId x, const ResizeSpec& spec) {
   } else {
     run_time_scales = for_every_axis(n, n.cast(spec.scales, DType::F32), spec.axes, rank, 1);
     const ValueId whole = n.cast(n.sym_values(in), DType::F32);
-    const std::vector<Expr> read = n.read_sizes(n.cast(n.add("floor", {n.add("mul", {whole, run_time_scales})}), DType::I64));
-    for (const int64_t axis : spec.axes) sizes[static_cast<size_t>(axis)] = sym::max(read.at(static_cast<size_t>(axis)), 0);
+    const std::vector<Expr> read =
+        n.read_sizes(n.cast(n.add("floor", {n.add("mul", {whole, run_time_scales})}), DType::I64));
+    for (const int64_t axis : spec.axes)
+      sizes[static_cast<size_t>(axis)] = sym::max(read.at(static_cast<size_t>(axis)), 0);
   }
   Attrs attrs{{"sizes", sizes},
               {"mode", spec.mode},
@@ -127,7 +135,7 @@ void import_resize(NodeImport& n) {
   spec.axes.resize(static_cast<size_t>(n.rank(x)));
   std::iota(spec.axes.begin(), spec.axes.end(), 0);
   spec.mode = n.text("mode", "nearest");
-  if (n.version() < 11) {                        // scales only; pixels at their corners, cut
+  if (n.version() < 11) {  // scales only; pixels at their corners, cut
     spec.scales = n.in(1);
     spec.coordinate = "asymmetric";
     spec.nearest = "floor";
@@ -170,21 +178,25 @@ void import_upsample(NodeImport& n) {
   resize(n, x, spec);
 }
 
-// ---- grids and regions -----------------------------------------------------------------------------------------------
+// ---- grids and regions
+// -----------------------------------------------------------------------------------------------
 
 void import_grid_sample(NodeImport& n) {
   std::string mode = n.text("mode", n.version() >= 20 ? "linear" : "bilinear");
-  if (mode == "bilinear") mode = "linear";       // the names before opset 20
+  if (mode == "bilinear") mode = "linear";  // the names before opset 20
   if (mode == "bicubic") mode = "cubic";
   n.out(n.add("grid_sample", {n.in(0), n.in(1)},
-              {{"mode", mode}, {"padding", n.text("padding_mode", "zeros")}, {"align_corners", n.integer("align_corners", 0)}}));
+              {{"mode", mode},
+               {"padding", n.text("padding_mode", "zeros")},
+               {"align_corners", n.integer("align_corners", 0)}}));
 }
 
 // The points of a regular grid over [-1, 1]^d, moved by an affine map for each batch entry: [n, sizes..., d].
 void import_affine_grid(NodeImport& n) {
   const ValueId theta = n.in(0);
   std::vector<Expr> sizes = n.read_sizes(n.in(1));
-  if (n.rank(theta) != 3 || sizes.size() < 3) n.fail(fmt::format("takes maps of rank 3 and a size of 4 or 5; found {} and {}", n.rank(theta), sizes.size()));
+  if (n.rank(theta) != 3 || sizes.size() < 3)
+    n.fail(fmt::format("takes maps of rank 3 and a size of 4 or 5; found {} and {}", n.rank(theta), sizes.size()));
   sizes.erase(sizes.begin(), sizes.begin() + 2);
   const auto d = static_cast<int64_t>(sizes.size());
   const bool align = n.integer("align_corners", 0) != 0;
@@ -198,7 +210,7 @@ void import_affine_grid(NodeImport& n) {
   };
   ValueId grid = column(d);
   for (int64_t j = 0; j < d; ++j) {
-    const auto dim = static_cast<size_t>(d - 1 - j);   // x runs along the last dimension
+    const auto dim = static_cast<size_t>(d - 1 - j);  // x runs along the last dimension
     Shape along(static_cast<size_t>(d) + 2, Expr(1));
     along[dim + 1] = sizes[dim];
     const ValueId i = n.add("iota", {}, {{"shape", along}, {"axis", static_cast<int64_t>(dim) + 1}, {"dtype", dtype}});
@@ -215,36 +227,43 @@ void import_affine_grid(NodeImport& n) {
 }
 
 void import_roi_align(NodeImport& n) {
-  const std::string mode = n.text("coordinate_transformation_mode", n.version() >= 16 ? "half_pixel" : "output_half_pixel");
-  n.out(n.add("roi_align", {n.in(0), n.in(1), n.in(2)}, {{"sizes", Shape{n.integer("output_height", 1), n.integer("output_width", 1)}},
-                                                         {"mode", n.text("mode", "avg")},
-                                                         {"sampling_ratio", n.integer("sampling_ratio", 0)},
-                                                         {"spatial_scale", n.real("spatial_scale", 1)},
-                                                         {"half_pixel", int64_t{mode == "half_pixel"}}}));
+  const std::string mode =
+      n.text("coordinate_transformation_mode", n.version() >= 16 ? "half_pixel" : "output_half_pixel");
+  n.out(n.add("roi_align", {n.in(0), n.in(1), n.in(2)},
+              {{"sizes", Shape{n.integer("output_height", 1), n.integer("output_width", 1)}},
+               {"mode", n.text("mode", "avg")},
+               {"sampling_ratio", n.integer("sampling_ratio", 0)},
+               {"spatial_scale", n.real("spatial_scale", 1)},
+               {"half_pixel", int64_t{mode == "half_pixel"}}}));
 }
 
 void import_max_roi_pool(NodeImport& n) {
   const std::vector<int64_t> sizes = n.integers("pooled_shape");
-  n.out(n.add("max_roi_pool", {n.in(0), n.in(1)}, {{"sizes", op::shape_of(sizes)}, {"spatial_scale", n.real("spatial_scale", 1)}}));
+  n.out(n.add("max_roi_pool", {n.in(0), n.in(1)},
+              {{"sizes", op::shape_of(sizes)}, {"spatial_scale", n.real("spatial_scale", 1)}}));
 }
 
 void import_non_max_suppression(NodeImport& n) {
   std::vector<ValueId> inputs = {n.in(0), n.in(1)};
   for (size_t i = 2; i < 5; ++i) inputs.push_back(n.has(i) ? n.reshape(n.in(i), {}) : ValueId{});
   n.out(n.add("nms", std::move(inputs),
-              {{"center", n.integer("center_point_box", 0)}, {"defines", Shape{Expr::symbol(n.graph().fresh_symbol("boxes"))}}}));
+              {{"center", n.integer("center_point_box", 0)},
+               {"defines", Shape{Expr::symbol(n.graph().fresh_symbol("boxes"))}}}));
 }
 
-// ---- windows ---------------------------------------------------------------------------------------------------------
+// ---- windows
+// ---------------------------------------------------------------------------------------------------------
 
 // Puts each value back at its index, in a tensor of zeros; a larger output is padded behind.
 void import_max_unpool(NodeImport& n) {
   const ValueId x = n.in(0), index = n.in(1);
   const auto rank = static_cast<size_t>(n.rank(x) - 2);
-  const std::vector<int64_t> kernel = n.integers("kernel_shape"), strides = n.integers("strides", std::vector<int64_t>(rank, 1)),
+  const std::vector<int64_t> kernel = n.integers("kernel_shape"),
+                             strides = n.integers("strides", std::vector<int64_t>(rank, 1)),
                              pads = n.integers("pads", std::vector<int64_t>(2 * rank, 0));
   if (n.rank(x) < 3 || kernel.size() != rank || strides.size() != rank || pads.size() != 2 * rank)
-    n.fail(fmt::format("an attribute does not have one entry for each spatial dimension of {}", op::to_string(n.type(x))));
+    n.fail(
+        fmt::format("an attribute does not have one entry for each spatial dimension of {}", op::to_string(n.type(x))));
   const Shape in = n.shape(x);
   Shape sizes;
   for (size_t d = 0; d < rank; ++d)
@@ -252,7 +271,8 @@ void import_max_unpool(NodeImport& n) {
   ValueId y = n.add("max_unpool", {x, index}, {{"sizes", sizes}});
   if (n.has(2)) {
     const Shape wanted = n.read_sizes(n.in(2)), have = n.shape(y);
-    if (wanted.size() != have.size()) n.fail(fmt::format("output_shape has {} entries for rank {}", wanted.size(), have.size()));
+    if (wanted.size() != have.size())
+      n.fail(fmt::format("output_shape has {} entries for rank {}", wanted.size(), have.size()));
     Shape high;
     for (size_t d = 0; d < have.size(); ++d) high.push_back(n.simplify(wanted[d] - have[d]));
     y = n.pad(y, Shape(have.size(), Expr(0)), std::move(high));
@@ -265,12 +285,13 @@ void import_col2im(NodeImport& n) {
   const size_t rank = image.size();
   const std::vector<int64_t> pads = n.integers("pads", std::vector<int64_t>(2 * rank, 0)), ones(rank, 1);
   if (pads.size() != 2 * rank) n.fail(fmt::format("has {} pads for {} dimensions", pads.size(), rank));
-  n.out(n.add("col2im", {n.in(0)}, {{"image", Shape(image)},
-                                    {"kernel", Shape(kernel)},
-                                    {"strides", n.integers("strides", ones)},
-                                    {"dilations", n.integers("dilations", ones)},
-                                    {"pads_low", op::shape_of(std::span(pads).first(rank))},
-                                    {"pads_high", op::shape_of(std::span(pads).subspan(rank))}}));
+  n.out(n.add("col2im", {n.in(0)},
+              {{"image", Shape(image)},
+               {"kernel", Shape(kernel)},
+               {"strides", n.integers("strides", ones)},
+               {"dilations", n.integers("dilations", ones)},
+               {"pads_low", op::shape_of(std::span(pads).first(rank))},
+               {"pads_high", op::shape_of(std::span(pads).subspan(rank))}}));
 }
 
 // x, w, offset, bias?, mask?
@@ -279,12 +300,13 @@ void import_deform_conv(NodeImport& n) {
   const Windows windows = read_windows(n, x, kernel_of_weights(n, w));
   std::vector<ValueId> inputs = {x, w, n.in(2), n.in_or_none(3), n.in_or_none(4)};
   while (!inputs.back().valid()) inputs.pop_back();
-  n.out(n.add("deform_conv", std::move(inputs), {{"strides", windows.strides},
-                                                 {"dilations", windows.dilations},
-                                                 {"pads_low", windows.low},
-                                                 {"pads_high", windows.high},
-                                                 {"groups", n.integer("group", 1)},
-                                                 {"offset_groups", n.integer("offset_group", 1)}}));
+  n.out(n.add("deform_conv", std::move(inputs),
+              {{"strides", windows.strides},
+               {"dilations", windows.dilations},
+               {"pads_low", windows.low},
+               {"pads_high", windows.high},
+               {"groups", n.integer("group", 1)},
+               {"offset_groups", n.integer("offset_group", 1)}}));
 }
 
 }  // namespace

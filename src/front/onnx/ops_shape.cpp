@@ -27,7 +27,8 @@ void import_shape(NodeImport& n) {
 
 void import_size(NodeImport& n) { n.out(n.sym_scalar(n.simplify(op::count_of(n.shape(n.in(0)))))); }
 
-// ---- Reshape ---------------------------------------------------------------------------------------------------------
+// ---- Reshape
+// ---------------------------------------------------------------------------------------------------------
 
 void collect_factors(const Expr& e, int64_t& constant, std::vector<Expr>& factors) {
   if (const auto value = e.as_const(); value.has_value()) {
@@ -87,11 +88,12 @@ void import_reshape(NodeImport& n) {
   const bool allow_zero = n.integer("allowzero", 0) != 0;
   // 1. Zeros copy the input's size.
   std::optional<size_t> inferred;
-  std::vector<size_t> undecided;                 // entries that only the data decides
+  std::vector<size_t> undecided;  // entries that only the data decides
   Shape result = entries;
   for (size_t i = 0; i < entries.size(); ++i) {
     if (entries[i].is_const(0) && !allow_zero) {
-      if (i >= input.size()) n.fail(fmt::format("entry {} of the shape is 0, and the input has rank {}", i, input.size()));
+      if (i >= input.size())
+        n.fail(fmt::format("entry {} of the shape is 0, and the input has rank {}", i, input.size()));
       result[i] = input[i];
     } else if (entries[i].is_const(-1)) {
       if (inferred.has_value()) n.fail("two entries of the shape are -1");
@@ -158,7 +160,8 @@ void import_transpose(NodeImport& n) {
   std::vector<int64_t> perm(static_cast<size_t>(n.rank(x)));
   std::iota(perm.rbegin(), perm.rend(), 0);
   perm = n.axes(n.integers("perm", perm), n.rank(x));
-  if (static_cast<int64_t>(perm.size()) != n.rank(x)) n.fail(fmt::format("perm has {} entries for rank {}", perm.size(), n.rank(x)));
+  if (static_cast<int64_t>(perm.size()) != n.rank(x))
+    n.fail(fmt::format("perm has {} entries for rank {}", perm.size(), n.rank(x)));
   n.out(n.transpose(x, std::move(perm)));
 }
 
@@ -175,13 +178,14 @@ void import_concat(NodeImport& n) {
   n.out(n.concat(parts, axis));
 }
 
-// ---- Slice -----------------------------------------------------------------------------------------------------------
+// ---- Slice
+// -----------------------------------------------------------------------------------------------------------
 
 // The start and the number of elements of begin:end:step on a dimension of this size, as NumPy clamps them.
 std::pair<Expr, Expr> clamped_range(NodeImport& n, const Expr& begin, const Expr& end, int64_t step, const Expr& size) {
   const Expr low = step > 0 ? Expr(0) : Expr(-1), high = step > 0 ? size : size - 1;
   const auto clamp = [&](const Expr& e, bool is_start) {
-    if (const auto value = e.as_const(); value.has_value()) {   // INT64_MIN and MAX must not be added to
+    if (const auto value = e.as_const(); value.has_value()) {  // INT64_MIN and MAX must not be added to
       if (*value >= 0 && *value > (int64_t{1} << 60)) return high;
       if (*value < -(int64_t{1} << 60)) return low;
       const Expr position = *value < 0 ? size + *value : e;
@@ -217,12 +221,13 @@ void import_slice(NodeImport& n) {
     for (size_t i = 0; i < starts.size(); ++i) axes.emplace_back(static_cast<int64_t>(i));
   if (steps.empty()) steps.assign(starts.size(), Expr(1));
   if (starts.size() != ends.size() || starts.size() != axes.size() || starts.size() != steps.size())
-    n.fail(fmt::format("has {} starts, {} ends, {} axes and {} steps", starts.size(), ends.size(), axes.size(), steps.size()));
+    n.fail(fmt::format("has {} starts, {} ends, {} axes and {} steps", starts.size(), ends.size(), axes.size(),
+                       steps.size()));
   const AxisSet set(n, axes, rank);
   const Shape in = n.shape(x);
   Shape begin(in.size(), Expr(0)), sizes = in;
   std::vector<int64_t> step(in.size(), 1);
-  std::vector<Expr> run_time_step(in.size(), Expr(0));   // not 0 where only the run knows the step
+  std::vector<Expr> run_time_step(in.size(), Expr(0));  // not 0 where only the run knows the step
   for (size_t d = 0; d < in.size(); ++d) {
     const auto dim = static_cast<int64_t>(d);
     if (set.contains(dim).is_const(0)) continue;
@@ -260,7 +265,8 @@ void import_slice(NodeImport& n) {
     y = n.add("gather", {y, index}, {{"axis", static_cast<int64_t>(d)}});
     begin[d] = 0;
   }
-  n.out(0, n.add("slice", {y}, {{"starts", std::move(begin)}, {"sizes", std::move(sizes)}, {"steps", std::move(step)}}), n.item(0).narrow);
+  n.out(0, n.add("slice", {y}, {{"starts", std::move(begin)}, {"sizes", std::move(sizes)}, {"steps", std::move(step)}}),
+        n.item(0).narrow);
 }
 
 // Sizes of the parts when `count` parts share a dimension: equal but for a smaller last one.
@@ -283,10 +289,12 @@ void import_split(NodeImport& n) {
       for (const int64_t v : n.integers("split")) parts.emplace_back(v);
     }
   } else {
-    if (n.integer("num_outputs", count) != count) n.fail(fmt::format("num_outputs is {}, and the node has {} outputs", n.integer("num_outputs"), count));
+    if (n.integer("num_outputs", count) != count)
+      n.fail(fmt::format("num_outputs is {}, and the node has {} outputs", n.integer("num_outputs"), count));
     parts = even_parts(n, n.size(x, axis), count);
   }
-  if (static_cast<int64_t>(parts.size()) != count) n.fail(fmt::format("splits into {} parts, and the node has {} outputs", parts.size(), count));
+  if (static_cast<int64_t>(parts.size()) != count)
+    n.fail(fmt::format("splits into {} parts, and the node has {} outputs", parts.size(), count));
   Expr start = 0;
   for (int64_t i = 0; i < count; ++i) {
     const Expr& part = parts[static_cast<size_t>(i)];
@@ -300,7 +308,7 @@ void import_tile(NodeImport& n) {
   Shape repeats;
   if (n.version() >= 6) {
     repeats = n.read_sizes(n.in(1));
-  } else {   // opset 1: how often, and along which axis
+  } else {  // opset 1: how often, and along which axis
     repeats.assign(static_cast<size_t>(n.rank(x)), Expr(1));
     repeats[static_cast<size_t>(n.axis(n.require_integers(n.in(2), "axis").at(0), n.rank(x)))] = n.read_size(n.in(1));
   }
@@ -356,7 +364,8 @@ void import_center_crop_pad(NodeImport& n) {
   n.out(n.pad(x, std::move(low), std::move(high)));
 }
 
-// ---- sizes as data ---------------------------------------------------------------------------------------------------
+// ---- sizes as data
+// ---------------------------------------------------------------------------------------------------
 
 void import_range(NodeImport& n) {
   const ValueId start = n.in(0), limit = n.in(1), delta = n.in(2);
@@ -401,15 +410,18 @@ void import_constant_of_shape(NodeImport& n) {
 
 // rows == columns - k, of an [r, c] shape.
 ValueId diagonal_mask(NodeImport& n, const Shape& shape, const Expr& k) {
-  const ValueId row = n.add("iota", {}, {{"shape", Shape{shape[0], Expr(1)}}, {"axis", int64_t{0}}, {"dtype", DType::I64}});
-  const ValueId column = n.add("iota", {}, {{"shape", Shape{Expr(1), shape[1]}}, {"axis", int64_t{1}}, {"dtype", DType::I64}});
+  const ValueId row =
+      n.add("iota", {}, {{"shape", Shape{shape[0], Expr(1)}}, {"axis", int64_t{0}}, {"dtype", DType::I64}});
+  const ValueId column =
+      n.add("iota", {}, {{"shape", Shape{Expr(1), shape[1]}}, {"axis", int64_t{1}}, {"dtype", DType::I64}});
   return n.add("eq", {n.add("add", {row, n.sym_scalar(k)}), column});
 }
 
 void import_eye_like(NodeImport& n) {
   const ValueId x = n.in(0);
   if (n.rank(x) != 2) n.fail(fmt::format("takes a matrix, not rank {}", n.rank(x)));
-  const DType dtype = n.has_attr("dtype") ? carrier_dtype(static_cast<ElementType>(n.integer("dtype")), n.describe()) : n.dtype(x);
+  const DType dtype =
+      n.has_attr("dtype") ? carrier_dtype(static_cast<ElementType>(n.integer("dtype")), n.describe()) : n.dtype(x);
   n.out(n.cast(diagonal_mask(n, n.shape(x), n.integer("k", 0)), dtype));
 }
 
@@ -419,12 +431,14 @@ void import_trilu(NodeImport& n) {
   n.out(n.add("trilu", std::move(inputs), {{"upper", n.integer("upper", 1)}}));
 }
 
-// ---- space and depth -------------------------------------------------------------------------------------------------
+// ---- space and depth
+// -------------------------------------------------------------------------------------------------
 
 void import_depth_to_space(NodeImport& n) {
   const ValueId x = n.in(0);
   const int64_t block = n.integer("blocksize");
-  if (n.rank(x) != 4 || block < 1) n.fail(fmt::format("takes [n, c, h, w] and a positive blocksize, not rank {} and {}", n.rank(x), block));
+  if (n.rank(x) != 4 || block < 1)
+    n.fail(fmt::format("takes [n, c, h, w] and a positive blocksize, not rank {} and {}", n.rank(x), block));
   const Shape s = n.shape(x);
   const Expr depth = n.simplify(sym::floor_div(s[1], block * block));
   const std::string mode = n.text("mode", "DCR");
@@ -438,7 +452,8 @@ void import_depth_to_space(NodeImport& n) {
 void import_space_to_depth(NodeImport& n) {
   const ValueId x = n.in(0);
   const int64_t block = n.integer("blocksize");
-  if (n.rank(x) != 4 || block < 1) n.fail(fmt::format("takes [n, c, h, w] and a positive blocksize, not rank {} and {}", n.rank(x), block));
+  if (n.rank(x) != 4 || block < 1)
+    n.fail(fmt::format("takes [n, c, h, w] and a positive blocksize, not rank {} and {}", n.rank(x), block));
   const Shape s = n.shape(x);
   const Expr h = n.simplify(sym::floor_div(s[2], block)), w = n.simplify(sym::floor_div(s[3], block));
   const ValueId y = n.transpose(n.reshape(x, {s[0], s[1], h, block, w, block}), {0, 3, 5, 1, 2, 4});

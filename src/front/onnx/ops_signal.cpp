@@ -10,11 +10,11 @@ namespace fuseloom::front::onnx {
 namespace {
 
 struct Complex {
-  ValueId re, im;                                // im is invalid for real values
+  ValueId re, im;  // im is invalid for real values
 };
 
-// cos and sin of 2 pi n k / N, [rows, columns], for n < rows and k < columns. The angle is reduced in integers and taken in
-// f64, so that long transforms lose nothing.
+// cos and sin of 2 pi n k / N, [rows, columns], for n < rows and k < columns. The angle is reduced in integers and
+// taken in f64, so that long transforms lose nothing.
 Complex twiddles(NodeImport& n, const Expr& rows, const Expr& columns, const Expr& length, DType dtype) {
   const ValueId row = n.add("iota", {}, {{"shape", Shape{rows, 1}}, {"axis", int64_t{0}}, {"dtype", DType::I64}});
   const ValueId column = n.add("iota", {}, {{"shape", Shape{1, columns}}, {"axis", int64_t{1}}, {"dtype", DType::I64}});
@@ -25,8 +25,8 @@ Complex twiddles(NodeImport& n, const Expr& rows, const Expr& columns, const Exp
   return {n.cast(n.add("cos", {angle}), dtype), n.cast(n.add("sin", {angle}), dtype)};
 }
 
-// Along the last axis, from `length` values (x is cut or filled with zeros to that) to `bins` frequencies, or back: short
-// transforms are products with a small matrix, which is the fastest they can be.
+// Along the last axis, from `length` values (x is cut or filled with zeros to that) to `bins` frequencies, or back:
+// short transforms are products with a small matrix, which is the fastest they can be.
 Complex transform(NodeImport& n, const Complex& x, const Expr& length, const Expr& bins, bool inverse) {
   const DType dtype = n.dtype(x.re);
   const Expr have = n.simplify(sym::min(n.size(x.re, n.rank(x.re) - 1), length));
@@ -73,7 +73,8 @@ ValueId transform_to_real(NodeImport& n, const Complex& x, const Expr& length) {
 Complex split_complex(NodeImport& n, ValueId x) {
   const int64_t last = n.rank(x) - 1;
   const auto parts = n.size(x, last).as_const();
-  if (parts != 1 && parts != 2) n.fail(fmt::format("the last dimension of x must be 1 or 2, found {}", op::to_string(n.type(x))));
+  if (parts != 1 && parts != 2)
+    n.fail(fmt::format("the last dimension of x must be 1 or 2, found {}", op::to_string(n.type(x))));
   const auto part = [&](int64_t i) { return n.squeeze(n.slice(x, last, i, 1), {last}); };
   return {part(0), *parts == 2 ? part(1) : ValueId{}};
 }
@@ -109,7 +110,8 @@ void import_dft(NodeImport& n) {
   const auto last = [&](ValueId v) { return v.valid() ? n.transpose(v, {0, 2, 1}) : v; };
   parts = {last(parts.re), last(parts.im)};
   Shape out = in;
-  for (int64_t d = 0; d + 1 < n.rank(x); ++d) out[static_cast<size_t>(d)] = n.simplify(sym::select(axis.contains(d), bins, in[static_cast<size_t>(d)]));
+  for (int64_t d = 0; d + 1 < n.rank(x); ++d)
+    out[static_cast<size_t>(d)] = n.simplify(sym::select(axis.contains(d), bins, in[static_cast<size_t>(d)]));
   if (inverse && onesided) {
     out.back() = 1;
     n.out(n.reshape(last(transform_to_real(n, parts, length)), out));
@@ -138,7 +140,7 @@ void import_stft(NodeImport& n) {
   const ValueId place = n.add("iota", {}, {{"shape", Shape{1, length}}, {"axis", int64_t{1}}, {"dtype", DType::I64}});
   const ValueId index = n.add("add", {n.add("mul", {frame, n.sym_scalar(step)}), place});
   const Complex parts = split_complex(n, whole);
-  const auto framed = [&](ValueId v) {           // [batch, frames, length]
+  const auto framed = [&](ValueId v) {  // [batch, frames, length]
     if (!v.valid()) return v;
     const ValueId cut = n.add("gather", {v, index}, {{"axis", int64_t{1}}});
     return n.has(2) ? n.add("mul", {cut, n.in(2)}) : cut;
@@ -157,7 +159,8 @@ ImportFn window(double a0, double a1, double a2) {
     const ValueId count = n.cast(n.sym_scalar(periodic ? size : size - 1), DType::F64);
     const ValueId angle = n.add("div", {n.add("mul", {i, n.like(i, 2 * std::numbers::pi)}), count});
     ValueId y = n.add("sub", {n.like(i, a0), n.add("mul", {n.add("cos", {angle}), n.like(i, a1)})});
-    if (a2 != 0) y = n.add("add", {y, n.add("mul", {n.add("cos", {n.add("mul", {angle, n.like(i, 2)})}), n.like(i, a2)})});
+    if (a2 != 0)
+      y = n.add("add", {y, n.add("mul", {n.add("cos", {n.add("mul", {angle, n.like(i, 2)})}), n.like(i, a2)})});
     n.out(n.cast(y, carrier_dtype(type, n.describe())));
   };
 }
@@ -168,16 +171,20 @@ void import_mel_weight_matrix(NodeImport& n) {
   const auto scalar = [&](size_t i) { return n.cast(n.reshape(n.in(i), {}), DType::F64); };
   const auto number = [&](double v) { return n.scalar(DType::F64, v); };
   const auto apply = [&](std::string_view op, ValueId a, ValueId b) { return n.add(op, {a, b}); };
-  const auto to_mel = [&](ValueId hertz) {       // 2595 log10(1 + f / 700)
-    return apply("mul", n.add("log", {apply("add", number(1), apply("div", hertz, number(700)))}), number(2595 / std::numbers::ln10));
+  const auto to_mel = [&](ValueId hertz) {  // 2595 log10(1 + f / 700)
+    return apply("mul", n.add("log", {apply("add", number(1), apply("div", hertz, number(700)))}),
+                 number(2595 / std::numbers::ln10));
   };
   const ValueId low = to_mel(scalar(3)), high = to_mel(scalar(4));
   const ValueId step = apply("div", apply("sub", high, low), n.cast(n.sym_scalar(mels + 2), DType::F64));
-  const ValueId edge = n.add("iota", {}, {{"shape", Shape{n.simplify(mels + 2)}}, {"axis", int64_t{0}}, {"dtype", DType::F64}});
+  const ValueId edge =
+      n.add("iota", {}, {{"shape", Shape{n.simplify(mels + 2)}}, {"axis", int64_t{0}}, {"dtype", DType::F64}});
   const ValueId mel = apply("add", apply("mul", edge, step), low);
   const ValueId hertz =
-      apply("mul", number(700), apply("sub", n.add("exp", {apply("mul", mel, number(std::numbers::ln10 / 2595))}), number(1)));
-  const ValueId bin = n.cast(apply("floor_div", apply("mul", n.cast(n.sym_scalar(length + 1), DType::F64), hertz), scalar(2)), DType::I64);
+      apply("mul", number(700),
+            apply("sub", n.add("exp", {apply("mul", mel, number(std::numbers::ln10 / 2595))}), number(1)));
+  const ValueId bin = n.cast(
+      apply("floor_div", apply("mul", n.cast(n.sym_scalar(length + 1), DType::F64), hertz), scalar(2)), DType::I64);
   const auto edges = [&](int64_t from) { return n.slice(bin, 0, from, mels); };
   const ValueId left = edges(0), center = edges(1), right = edges(2);
   const Expr bins = n.simplify(sym::floor_div(length, 2) + 1);

@@ -1,4 +1,5 @@
-// The optimizers of ai.onnx.preview.training: elementwise updates of tensors, given in groups (all X, all gradients, ...).
+// The optimizers of ai.onnx.preview.training: elementwise updates of tensors, given in groups (all X, all gradients,
+// ...).
 #include "base/check.h"
 #include "front/onnx/node_import.h"
 
@@ -6,7 +7,8 @@ namespace fuseloom::front::onnx {
 namespace {
 
 // Imports one tensor's update: from (x, gradient, states...) to (new x, new states...).
-using Update = std::function<std::vector<ValueId>(NodeImport&, ValueId rate, ValueId step, const std::vector<ValueId>&)>;
+using Update =
+    std::function<std::vector<ValueId>(NodeImport&, ValueId rate, ValueId step, const std::vector<ValueId>&)>;
 
 // Inputs: rate, step, then `group` tensors for each of the tensors to update, grouped by role.
 ImportFn optimizer(size_t group, Update update) {

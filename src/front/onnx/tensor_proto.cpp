@@ -37,10 +37,14 @@ uint8_t packed_element(std::string_view bytes, int64_t index, int64_t bits) {
 double narrow_value(ElementType type, uint8_t bits) {
   switch (type) {
     case ElementType::UInt4:
-    case ElementType::UInt2: return bits;
-    case ElementType::Int4: return bits < 8 ? bits : bits - 16;
-    case ElementType::Int2: return bits < 2 ? bits : bits - 4;
-    default: return narrow_float_value(type, bits);
+    case ElementType::UInt2:
+      return bits;
+    case ElementType::Int4:
+      return bits < 8 ? bits : bits - 16;
+    case ElementType::Int2:
+      return bits < 2 ? bits : bits - 4;
+    default:
+      return narrow_float_value(type, bits);
   }
 }
 
@@ -57,54 +61,86 @@ int64_t checked_count(const TensorProto& proto, const std::string& where) {
 
 DType carrier_dtype(ElementType type, const std::string& where) {
   switch (type) {
-    case ElementType::Bool: return DType::Bool;
+    case ElementType::Bool:
+      return DType::Bool;
     case ElementType::Int8:
     case ElementType::Int4:
-    case ElementType::Int2: return DType::I8;
-    case ElementType::Int16: return DType::I16;
-    case ElementType::Int32: return DType::I32;
-    case ElementType::Int64: return DType::I64;
+    case ElementType::Int2:
+      return DType::I8;
+    case ElementType::Int16:
+      return DType::I16;
+    case ElementType::Int32:
+      return DType::I32;
+    case ElementType::Int64:
+      return DType::I64;
     case ElementType::UInt8:
     case ElementType::UInt4:
-    case ElementType::UInt2: return DType::U8;
-    case ElementType::UInt16: return DType::U16;
-    case ElementType::UInt32: return DType::U32;
-    case ElementType::UInt64: return DType::U64;
-    case ElementType::Float16: return DType::F16;
-    case ElementType::BFloat16: return DType::BF16;
+    case ElementType::UInt2:
+      return DType::U8;
+    case ElementType::UInt16:
+      return DType::U16;
+    case ElementType::UInt32:
+      return DType::U32;
+    case ElementType::UInt64:
+      return DType::U64;
+    case ElementType::Float16:
+      return DType::F16;
+    case ElementType::BFloat16:
+      return DType::BF16;
     case ElementType::Float:
     case ElementType::Float8E4M3FN:
     case ElementType::Float8E4M3FNUZ:
     case ElementType::Float8E5M2:
     case ElementType::Float8E5M2FNUZ:
     case ElementType::Float8E8M0:
-    case ElementType::Float4E2M1: return DType::F32;
-    case ElementType::Double: return DType::F64;
-    case ElementType::Complex64: return DType::C64;
-    case ElementType::Complex128: return DType::C128;
-    case ElementType::String: throw Unsupported(fmt::format("{}: strings are not tensors of numbers; fuseloom has no string type", where));
-    case ElementType::Undefined: throw UserError(fmt::format("{}: has no element type", where));
+    case ElementType::Float4E2M1:
+      return DType::F32;
+    case ElementType::Double:
+      return DType::F64;
+    case ElementType::Complex64:
+      return DType::C64;
+    case ElementType::Complex128:
+      return DType::C128;
+    case ElementType::String:
+      throw Unsupported(fmt::format("{}: strings are not tensors of numbers; fuseloom has no string type", where));
+    case ElementType::Undefined:
+      throw UserError(fmt::format("{}: has no element type", where));
   }
   throw Unsupported(fmt::format("{}: {} is not known", where, element_type_name(type)));
 }
 
 ElementType element_type_of(DType dtype) {
   switch (dtype) {
-    case DType::Bool: return ElementType::Bool;
-    case DType::I8: return ElementType::Int8;
-    case DType::I16: return ElementType::Int16;
-    case DType::I32: return ElementType::Int32;
-    case DType::I64: return ElementType::Int64;
-    case DType::U8: return ElementType::UInt8;
-    case DType::U16: return ElementType::UInt16;
-    case DType::U32: return ElementType::UInt32;
-    case DType::U64: return ElementType::UInt64;
-    case DType::F16: return ElementType::Float16;
-    case DType::BF16: return ElementType::BFloat16;
-    case DType::F32: return ElementType::Float;
-    case DType::F64: return ElementType::Double;
-    case DType::C64: return ElementType::Complex64;
-    case DType::C128: return ElementType::Complex128;
+    case DType::Bool:
+      return ElementType::Bool;
+    case DType::I8:
+      return ElementType::Int8;
+    case DType::I16:
+      return ElementType::Int16;
+    case DType::I32:
+      return ElementType::Int32;
+    case DType::I64:
+      return ElementType::Int64;
+    case DType::U8:
+      return ElementType::UInt8;
+    case DType::U16:
+      return ElementType::UInt16;
+    case DType::U32:
+      return ElementType::UInt32;
+    case DType::U64:
+      return ElementType::UInt64;
+    case DType::F16:
+      return ElementType::Float16;
+    case DType::BF16:
+      return ElementType::BFloat16;
+    case DType::F32:
+      return ElementType::Float;
+    case DType::F64:
+      return ElementType::Double;
+    case DType::C64:
+      return ElementType::Complex64;
+    case DType::C128:
+      return ElementType::Complex128;
   }
   return ElementType::Undefined;
 }
@@ -115,29 +151,36 @@ int64_t element_bits(ElementType type) {
   switch (type) {
     case ElementType::UInt4:
     case ElementType::Int4:
-    case ElementType::Float4E2M1: return 4;
+    case ElementType::Float4E2M1:
+      return 4;
     case ElementType::UInt2:
-    case ElementType::Int2: return 2;
+    case ElementType::Int2:
+      return 2;
     case ElementType::Float8E4M3FN:
     case ElementType::Float8E4M3FNUZ:
     case ElementType::Float8E5M2:
     case ElementType::Float8E5M2FNUZ:
-    case ElementType::Float8E8M0: return 8;
-    default: return dtype_bits(carrier_dtype(type, "element_bits"));
+    case ElementType::Float8E8M0:
+      return 8;
+    default:
+      return dtype_bits(carrier_dtype(type, "element_bits"));
   }
 }
 
 NarrowFloat narrow_float(ElementType type) {
   switch (type) {
-    case ElementType::Float8E4M3FN: return {.exponent_bits = 4, .mantissa_bits = 3, .bias = 7, .max = 448};
+    case ElementType::Float8E4M3FN:
+      return {.exponent_bits = 4, .mantissa_bits = 3, .bias = 7, .max = 448};
     case ElementType::Float8E4M3FNUZ:
       return {.exponent_bits = 4, .mantissa_bits = 3, .bias = 8, .negative_zero_is_nan = true, .max = 240};
     case ElementType::Float8E5M2:
       return {.exponent_bits = 5, .mantissa_bits = 2, .bias = 15, .has_infinity = true, .max = 57344};
     case ElementType::Float8E5M2FNUZ:
       return {.exponent_bits = 5, .mantissa_bits = 2, .bias = 16, .negative_zero_is_nan = true, .max = 57344};
-    case ElementType::Float4E2M1: return {.exponent_bits = 2, .mantissa_bits = 1, .bias = 1, .has_nan = false, .max = 6};
-    default: break;
+    case ElementType::Float4E2M1:
+      return {.exponent_bits = 2, .mantissa_bits = 1, .bias = 1, .has_nan = false, .max = 6};
+    default:
+      break;
   }
   FL_CHECK(false, "{} is not a narrow float with a mantissa", element_type_name(type));
 }
@@ -213,16 +256,18 @@ Tensor TensorSource::from_bytes(const TensorProto& proto, std::string_view bytes
   // The division keeps count * bits from overflowing on a hostile count.
   const bool fits = count / 8 <= static_cast<int64_t>(bytes.size()) * 4 &&
                     static_cast<int64_t>(bytes.size()) == (count * bits + 7) / 8;
-  FL_REQUIRE(fits, "{}: {} elements of {} do not take {} bytes", where, count, element_type_name(proto.type), bytes.size());
+  FL_REQUIRE(fits, "{}: {} elements of {} do not take {} bytes", where, count, element_type_name(proto.type),
+             bytes.size());
   if (is_narrow(proto.type)) {
     Tensor tensor(dtype, proto.dims);
     for (int64_t i = 0; i < count; ++i) {
-      const uint8_t element = bits == 8 ? static_cast<uint8_t>(bytes[static_cast<size_t>(i)]) : packed_element(bytes, i, bits);
+      const uint8_t element =
+          bits == 8 ? static_cast<uint8_t>(bytes[static_cast<size_t>(i)]) : packed_element(bytes, i, bits);
       tensor.set(i, narrow_value(proto.type, element));
     }
     return tensor;
   }
-  if (dtype == DType::Bool) {   // a byte other than 0 and 1 must not become a bool
+  if (dtype == DType::Bool) {  // a byte other than 0 and 1 must not become a bool
     Tensor tensor(dtype, proto.dims);
     for (int64_t i = 0; i < count; ++i) tensor.as<uint8_t>()[i] = bytes[static_cast<size_t>(i)] != 0 ? 1 : 0;
     return tensor;
@@ -243,10 +288,10 @@ Tensor TensorSource::from_typed_data(const TensorProto& proto, const std::string
   const int64_t count = checked_count(proto, where);
   const TypedData data = parse_typed_data(proto, name_);
   const auto require_count = [&](size_t got, int64_t wanted) {
-    FL_REQUIRE(static_cast<int64_t>(got) == wanted, "{}: {} elements of {} need {} stored values, and the file has {}", where,
-               count, element_type_name(proto.type), wanted, got);
+    FL_REQUIRE(static_cast<int64_t>(got) == wanted, "{}: {} elements of {} need {} stored values, and the file has {}",
+               where, count, element_type_name(proto.type), wanted, got);
   };
-  if (is_complex(dtype)) {   // pairs of real and imaginary parts
+  if (is_complex(dtype)) {  // pairs of real and imaginary parts
     const bool wide = dtype == DType::C128;
     FL_REQUIRE(count <= std::numeric_limits<int64_t>::max() / 2, "{}: too many elements", where);
     require_count(wide ? data.doubles.size() : data.floats.size(), 2 * count);
@@ -271,7 +316,7 @@ Tensor TensorSource::from_typed_data(const TensorProto& proto, const std::string
     return tensor;
   }
   const int64_t bits = element_bits(proto.type);
-  if (bits < 8) {            // packed into bytes, one byte per stored integer
+  if (bits < 8) {  // packed into bytes, one byte per stored integer
     const int64_t per_byte = 8 / bits;
     require_count(data.integers.size(), count / per_byte + (count % per_byte != 0 ? 1 : 0));
     std::string bytes;
@@ -286,7 +331,7 @@ Tensor TensorSource::from_typed_data(const TensorProto& proto, const std::string
     const int64_t value = data.integers[static_cast<size_t>(i)];
     if (is_narrow(proto.type)) {
       tensor.set(i, narrow_value(proto.type, static_cast<uint8_t>(value)));
-    } else if (dtype == DType::F16 || dtype == DType::BF16) {   // bit patterns
+    } else if (dtype == DType::F16 || dtype == DType::BF16) {  // bit patterns
       tensor.as<uint16_t>()[i] = static_cast<uint16_t>(value);
     } else if (dtype == DType::Bool) {
       tensor.as<uint8_t>()[i] = value != 0 ? 1 : 0;
@@ -303,13 +348,15 @@ Tensor TensorSource::load(const SparseTensorProto& proto) {
   TensorProto dense;
   dense.dims = proto.dims;
   const int64_t count = checked_count(dense, where);
-  FL_REQUIRE(values.rank() == 1 && indices.dtype() == DType::I64, "{}: a sparse tensor needs [n] values and int64 indices", where);
+  FL_REQUIRE(values.rank() == 1 && indices.dtype() == DType::I64,
+             "{}: a sparse tensor needs [n] values and int64 indices", where);
   const int64_t n = values.dim(0);
   const auto rank = static_cast<int64_t>(proto.dims.size());
   const bool linear = indices.rank() == 1;
-  FL_REQUIRE(indices.dims() == (linear ? Dims{n} : Dims{n, rank}), "{}: sparse indices of shape {} for {} values", where,
-             indices.type_string(), n);
-  FL_SUPPORTED(count <= kMaxDenseBytes / dtype_bytes(values.dtype()), "{}: a sparse tensor of {} elements is not made dense", where, count);
+  FL_REQUIRE(indices.dims() == (linear ? Dims{n} : Dims{n, rank}), "{}: sparse indices of shape {} for {} values",
+             where, indices.type_string(), n);
+  FL_SUPPORTED(count <= kMaxDenseBytes / dtype_bytes(values.dtype()),
+               "{}: a sparse tensor of {} elements is not made dense", where, count);
   Tensor tensor(values.dtype(), proto.dims);
   const int64_t size = dtype_bytes(values.dtype());
   for (int64_t i = 0; i < n; ++i) {

@@ -18,7 +18,7 @@ namespace fuseloom::front::onnx {
 DType carrier_dtype(ElementType type, const std::string& where);
 // The element type whose DType is exactly this.
 ElementType element_type_of(DType dtype);
-bool is_narrow(ElementType type);                 // has no DType of its own
+bool is_narrow(ElementType type);  // has no DType of its own
 // Bits of one element in raw data.
 int64_t element_bits(ElementType type);
 
@@ -26,11 +26,11 @@ int64_t element_bits(ElementType type);
 struct NarrowFloat {
   int exponent_bits = 0, mantissa_bits = 0, bias = 0;
   bool has_infinity = false;
-  bool negative_zero_is_nan = false;              // the "fnuz" formats
+  bool negative_zero_is_nan = false;  // the "fnuz" formats
   bool has_nan = true;
-  double max = 0;                                 // the largest finite value
+  double max = 0;  // the largest finite value
 };
-NarrowFloat narrow_float(ElementType type);       // of an 8-bit or 4-bit float but Float8E8M0
+NarrowFloat narrow_float(ElementType type);  // of an 8-bit or 4-bit float but Float8E8M0
 // The value of a narrow float's bits. Float8E8M0 is 2^(bits - 127); 255 is NaN.
 float narrow_float_value(ElementType type, uint8_t bits);
 
@@ -44,7 +44,7 @@ class TensorSource {
 
   // Shares the file's memory where it is aligned, else copies.
   Tensor load(const TensorProto& proto);
-  Tensor load(const SparseTensorProto& proto);    // as a dense tensor
+  Tensor load(const SparseTensorProto& proto);  // as a dense tensor
   const std::string& name() const { return name_; }
 
  private:
@@ -56,7 +56,7 @@ class TensorSource {
   std::string name_, folder_;
   bool has_folder_;
   std::shared_ptr<void> owner_;
-  std::map<std::string, MappedFile> files_;       // external data, by location
+  std::map<std::string, MappedFile> files_;  // external data, by location
 };
 
 }  // namespace fuseloom::front::onnx

@@ -11,7 +11,8 @@ std::vector<Expr> kernel_of_weights(const NodeImport& n, ValueId w) {
   const std::vector<int64_t> given = n.integers("kernel_shape");
   for (size_t d = 0; d < given.size(); ++d)
     if (d >= kernel.size() || (kernel[d].is_const() && !kernel[d].is_const(given[d])))
-      n.fail(fmt::format("kernel_shape is [{}], and the weights are {}", fmt::join(given, ", "), op::to_string(n.type(w))));
+      n.fail(fmt::format("kernel_shape is [{}], and the weights are {}", fmt::join(given, ", "),
+                         op::to_string(n.type(w))));
   return kernel;
 }
 
@@ -25,16 +26,18 @@ Windows read_windows(const NodeImport& n, ValueId x, const std::vector<Expr>& ke
   const std::vector<int64_t> pads = n.integers("pads", std::vector<int64_t>(2 * rank, 0));
   const std::string auto_pad = n.text("auto_pad", "NOTSET");
   const bool ceil = n.integer("ceil_mode", 0) != 0;
-  if (n.rank(x) < 3 || kernel.size() != rank || windows.strides.size() != rank || windows.dilations.size() != rank || pads.size() != 2 * rank)
-    n.fail(fmt::format("x is {}, and kernel, strides, dilations and pads have {}, {}, {} and {} entries", op::to_string(n.type(x)),
-                       kernel.size(), windows.strides.size(), windows.dilations.size(), pads.size()));
+  if (n.rank(x) < 3 || kernel.size() != rank || windows.strides.size() != rank || windows.dilations.size() != rank ||
+      pads.size() != 2 * rank)
+    n.fail(fmt::format("x is {}, and kernel, strides, dilations and pads have {}, {}, {} and {} entries",
+                       op::to_string(n.type(x)), kernel.size(), windows.strides.size(), windows.dilations.size(),
+                       pads.size()));
   for (size_t d = 0; d < rank; ++d) {
     const int64_t stride = windows.strides[d];
     if (stride < 1 || windows.dilations[d] < 1) n.fail("strides and dilations must be positive");
     const Expr in = n.shape(x)[d + 2], extent = (kernel[d] - 1) * windows.dilations[d] + 1;
     if (auto_pad == "SAME_UPPER" || auto_pad == "SAME_LOWER") {
-      // As many windows as strides fit; the padding is what they need beyond the input, the odd element after (UPPER) or
-      // before it.
+      // As many windows as strides fit; the padding is what they need beyond the input, the odd element after (UPPER)
+      // or before it.
       const Expr size = n.simplify(sym::ceil_div(in, stride));
       const Expr total = n.simplify(sym::max((size - 1) * stride + extent - in, 0));
       const Expr half = n.simplify(sym::floor_div(total, 2)), rest = n.simplify(total - half);
@@ -43,7 +46,8 @@ Windows read_windows(const NodeImport& n, ValueId x, const std::vector<Expr>& ke
       windows.sizes.push_back(size);
       continue;
     }
-    if (auto_pad != "NOTSET" && auto_pad != "VALID" && !auto_pad.empty()) n.fail(fmt::format("auto_pad '{}' is not known", auto_pad));
+    if (auto_pad != "NOTSET" && auto_pad != "VALID" && !auto_pad.empty())
+      n.fail(fmt::format("auto_pad '{}' is not known", auto_pad));
     const Expr low = auto_pad == "VALID" ? 0 : pads[d], high = auto_pad == "VALID" ? 0 : pads[d + rank];
     const Expr span = in + low + high - extent;
     Expr size = (ceil ? sym::ceil_div(span, stride) : sym::floor_div(span, stride)) + 1;

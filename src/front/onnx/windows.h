@@ -9,8 +9,8 @@ namespace fuseloom::front::onnx {
 
 struct Windows {
   std::vector<int64_t> strides, dilations;
-  Shape low, high;      // padding before and after
-  Shape sizes;          // of the output
+  Shape low, high;  // padding before and after
+  Shape sizes;      // of the output
 };
 
 // The spatial sizes of weights [o, c, k...], checked against kernel_shape where it is given.

@@ -12,10 +12,14 @@ namespace {
 
 std::string_view type_name(WireReader::Type type) {
   switch (type) {
-    case WireReader::Type::Varint: return "a varint";
-    case WireReader::Type::Fixed64: return "64 bits";
-    case WireReader::Type::Bytes: return "bytes";
-    case WireReader::Type::Fixed32: return "32 bits";
+    case WireReader::Type::Varint:
+      return "a varint";
+    case WireReader::Type::Fixed64:
+      return "64 bits";
+    case WireReader::Type::Bytes:
+      return "bytes";
+    case WireReader::Type::Fixed32:
+      return "32 bits";
   }
   return "?";
 }
@@ -39,8 +43,8 @@ WireReader::WireReader(WireSource& source, std::string_view message, int depth)
 
 void WireReader::fail(std::string_view what) const {
   const std::ptrdiff_t offset = position_ == nullptr ? 0 : position_ - source_.bytes.data();
-  throw UserError(fmt::format("{}: not a valid ONNX file: {} at byte {} of {}", source_.name, what, offset,
-                              source_.bytes.size()));
+  throw UserError(
+      fmt::format("{}: not a valid ONNX file: {} at byte {} of {}", source_.name, what, offset, source_.bytes.size()));
 }
 
 bool WireReader::next() {
@@ -106,10 +110,18 @@ WireReader WireReader::message() { return WireReader(source_, bytes(), depth_ + 
 
 void WireReader::skip() {
   switch (type_) {
-    case Type::Varint: varint(); return;
-    case Type::Fixed64: take(8); return;
-    case Type::Bytes: bytes(); return;
-    case Type::Fixed32: take(4); return;
+    case Type::Varint:
+      varint();
+      return;
+    case Type::Fixed64:
+      take(8);
+      return;
+    case Type::Bytes:
+      bytes();
+      return;
+    case Type::Fixed32:
+      take(4);
+      return;
   }
 }
 

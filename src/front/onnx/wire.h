@@ -13,11 +13,11 @@ namespace fuseloom::front::onnx {
 
 // What the errors of a reader refer to, and what bounds the work a file may cause.
 struct WireSource {
-  std::string name;                                       // the file's name
-  std::string_view bytes;                                 // the whole file: offsets in messages are relative to it
-  static constexpr int kMaxDepth = 100;                   // nested messages; protobuf's own limit
+  std::string name;                      // the file's name
+  std::string_view bytes;                // the whole file: offsets in messages are relative to it
+  static constexpr int kMaxDepth = 100;  // nested messages; protobuf's own limit
   static constexpr int64_t kMaxMessages = int64_t{1} << 21;
-  int64_t messages = 0;                                   // seen so far
+  int64_t messages = 0;  // seen so far
 };
 
 class WireReader {
