@@ -23,12 +23,6 @@ std::string range_text(const sym::Range& range) {
   return fmt::format("{} .. {}", low, high);
 }
 
-// Where an arena storage lies while others are being placed.
-struct Placed {
-  int64_t offset, top;
-  int32_t first, last;
-};
-
 }  // namespace
 
 void check_symbol(const std::string& symbol, int64_t value, const sym::Facts& facts, const std::string& where) {
@@ -144,9 +138,9 @@ class EntryMaker {
     }
   }
 
-  // First fit in the planned order: every storage gets the lowest place in which it meets nobody who lives at a line at
-  // which it lives. `placed` is ascending by offset, so that one pass finds the place; no branch in it depends on the data
-  // but the one that leaves it.
+  // First fit in the planned order: every storage gets the lowest place in which it meets none of those placed before it
+  // that live when it lives. Whoever is in the way at some offset is in the way up to its top, so that climbing from top
+  // to top, in any order of the others, ends at the lowest place; mostly the second round finds nobody any more.
   void place_arena() {
     const std::vector<Storage>& storages = loaded_.storages_;
     entry_->storage_bytes.assign(storages.size(), 0);
@@ -155,25 +149,26 @@ class EntryMaker {
       const BufferPlan& plan = loaded_.plan_of(storages[s].buffer);
       if (plan.dims.stage == 0) entry_->storage_bytes[s] = bytes_of(program_.buffer(storages[s].buffer), values(plan.dims));
     }
-    std::vector<Placed> placed;
-    placed.reserve(loaded_.placement_.size());
-    std::vector<int64_t> change(program_.lines.size() + 2, 0);
-    for (const int32_t s : loaded_.placement_) {
-      const Storage& storage = storages[static_cast<size_t>(s)];
-      const int64_t bytes = align_up(entry_->storage_bytes[static_cast<size_t>(s)]);
+    std::vector<int64_t> tops(storages.size(), 0), change(program_.lines.size() + 2, 0);
+    for (const Placement& placement : loaded_.placements_) {
+      const size_t s = static_cast<size_t>(placement.storage);
+      const int64_t bytes = align_up(entry_->storage_bytes[s]);
       if (bytes == 0) continue;
-      change[static_cast<size_t>(storage.first)] += bytes;
-      change[static_cast<size_t>(storage.last) + 1] -= bytes;
       int64_t offset = 0;
-      for (const Placed& other : placed) {
-        if (other.offset >= offset + bytes) break;
-        const bool meets = (other.last >= storage.first) & (other.first <= storage.last);
-        offset = std::max(offset, meets ? other.top : 0);
+      for (bool climbed = true; climbed;) {
+        climbed = false;
+        for (const int32_t other : placement.conflicts) {
+          const int64_t top = tops[static_cast<size_t>(other)];
+          if (offset >= top || entry_->arena_offsets[static_cast<size_t>(other)] >= offset + bytes) continue;
+          offset = top;
+          climbed = true;
+        }
       }
-      const auto at = std::upper_bound(placed.begin(), placed.end(), offset, [](int64_t value, const Placed& other) { return value < other.offset; });
-      placed.insert(at, {offset, offset + bytes, storage.first, storage.last});
-      entry_->arena_offsets[static_cast<size_t>(s)] = offset;
-      entry_->arena_bytes = std::max(entry_->arena_bytes, offset + bytes);
+      entry_->arena_offsets[s] = offset;
+      tops[s] = offset + bytes;
+      entry_->arena_bytes = std::max(entry_->arena_bytes, tops[s]);
+      change[static_cast<size_t>(storages[s].first)] += bytes;
+      change[static_cast<size_t>(storages[s].last) + 1] -= bytes;
     }
     int64_t live = 0;
     for (const int64_t each : change) {

@@ -393,11 +393,17 @@ class LoadedProgramBuilder {
 
   void order_placement() {
     std::vector<char> placed(out_.storages_.size(), 0);
-    const auto place = [&](int32_t storage) {
-      if (storage < 0 || placed[static_cast<size_t>(storage)] != 0) return;
-      if (out_.storages_[static_cast<size_t>(storage)].place != Storage::Place::Arena) return;
-      placed[static_cast<size_t>(storage)] = 1;
-      out_.placement_.push_back(storage);
+    const auto place = [&](int32_t index) {
+      if (index < 0) return;
+      const Storage& storage = out_.storages_[static_cast<size_t>(index)];
+      if (storage.place != Storage::Place::Arena || placed[static_cast<size_t>(index)] != 0) return;
+      placed[static_cast<size_t>(index)] = 1;
+      Placement placement{.storage = index};
+      for (const Placement& before : out_.placements_) {
+        const Storage& other = out_.storages_[static_cast<size_t>(before.storage)];
+        if (other.first <= storage.last && storage.first <= other.last) placement.conflicts.push_back(before.storage);
+      }
+      out_.placements_.push_back(std::move(placement));
     };
     for (const int32_t b : program_.placement_order) place(storage_[static_cast<size_t>(b)]);
     for (size_t s = 0; s < out_.storages_.size(); ++s) place(static_cast<int32_t>(s));  // a program that was not planned

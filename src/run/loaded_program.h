@@ -45,6 +45,12 @@ struct Storage {
   int32_t slot = 0;
 };
 
+// A storage of the arena, and those placed before it that live when it lives.
+struct Placement {
+  int32_t storage = -1;
+  std::vector<int32_t> conflicts;
+};
+
 struct BufferPlan {
   int32_t storage = -1;
   int32_t rank = 0;
@@ -152,7 +158,7 @@ class LoadedProgram {
   // ---- memory
   std::vector<BufferPlan> buffers_;
   std::vector<Storage> storages_;
-  std::vector<int32_t> placement_;            // arena storages, in the order in which they are placed
+  std::vector<Placement> placements_;         // in order
   int32_t slot_count_ = 1;
   std::vector<std::pair<int32_t, int32_t>> input_slots_;  // (slot, input) of inputs that somebody reads
   std::vector<void*> fixed_slots_;            // by slot: memory of Fixed storages
