@@ -206,6 +206,13 @@ TEST(Importer, DimensionNamesAndOverrides) {
   EXPECT_EQ(op::to_string(fixed.graph.type(fixed.graph.outputs()[0])), "f32[5, x_d1, 64]");
 }
 
+TEST(Importer, AQuestionMarkNamesNoDimension) {
+  const ImportedModel model = import_graph({.nodes = {onnx_node("Neg", {"x"}, {"y"})},
+                                            .inputs = {onnx_value("x", kF, {"?", "?"})},
+                                            .outputs = {onnx_untyped("y")}});
+  EXPECT_EQ(op::to_string(model.graph.type(model.graph.outputs()[0])), "f32[x_d0, x_d1]");
+}
+
 TEST(Importer, AutoPadWithSymbolicSize) {
   const ImportedModel model =
       import_graph({.nodes = {onnx_node("MaxPool", {"x"}, {"y"},

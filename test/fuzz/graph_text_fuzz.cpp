@@ -1,7 +1,10 @@
 // Any bytes as graph text: a UserError, or a graph that verifies and prints to text that parses to the same text.
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <string>
 
+#include "fuseloom/error.h"
 #include "graph/text.h"
 #include "graph/verify.h"
 #include "op/op.h"

@@ -1,7 +1,10 @@
 // Any bytes as kernel text: a UserError, or a kernel that prints to text that parses to the same text.
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <string>
 
+#include "fuseloom/error.h"
 #include "kernel/kernel.h"
 #include "op/op.h"
 

@@ -1,7 +1,10 @@
 // Any bytes as an ONNX model: a graph that verifies, or one of fuseloom's errors.
+#include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 #include "front/onnx/importer.h"
+#include "fuseloom/error.h"
 #include "graph/verify.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

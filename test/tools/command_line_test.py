@@ -57,6 +57,11 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(struct.unpack("<8f", data[-32:]), (0, 2, 0, 4, 5, 0, 7, 0))
         self.assertEqual(struct.unpack("<2q", (self.path / "out" / "z.npy").read_bytes()[-16:]), (-5, 7))
 
+    def test_fixed_sizes(self):
+        for model, name, text in ((TINY, "batch", "f32[3, 16]"), (self.graph, "n", "f32[3, 4]")):
+            self.assertIn(text, self.json("inspect", model, "--stage", "graph", "--fix", f"{name}=3")["text"])
+            self.assertEqual(self.json("run", model, "--fix", f"{name}=3")["outputs"][0]["shape"][0], 3)
+
     def test_the_same_seed_gives_the_same_input(self):
         outputs = []
         for seed in (1, 1, 2):

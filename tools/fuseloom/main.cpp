@@ -25,6 +25,7 @@ void add_model_options(CLI::App& verb, ModelArguments& arguments, bool inputs = 
     verb.add_option("--seed", arguments.seed, "of random inputs");
   }
   verb.add_option("--dim", arguments.dims, "NAME=N: the size of a symbolic dimension of random inputs");
+  verb.add_option("--fix", arguments.fixed, "NAME=N: compile for this size of a dimension only");
   verb.add_option("--device", arguments.device, "cpu");
   verb.add_option("--isa", arguments.isa, "native, baseline, avx2 or avx512");
   verb.add_option("--threads", arguments.threads, "0: one per core");

@@ -32,13 +32,13 @@ std::pair<std::string, std::string> split_assignment(const std::string& text, co
   return {text.substr(0, equals), text.substr(equals + 1)};
 }
 
-std::map<std::string, int64_t> parse_dims(const std::vector<std::string>& arguments) {
+std::map<std::string, int64_t> parse_dims(const std::vector<std::string>& arguments, const std::string& option) {
   std::map<std::string, int64_t> dims;
   for (const std::string& argument : arguments) {
-    const auto [name, value] = split_assignment(argument, "--dim");
+    const auto [name, value] = split_assignment(argument, option);
     int64_t size = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), size);
-    FL_REQUIRE(error == std::errc() && end == value.data() + value.size() && size >= 0, "--dim {}: expected a size >= 0", argument);
+    FL_REQUIRE(error == std::errc() && end == value.data() + value.size() && size >= 0, "{} {}: expected a size >= 0", option, argument);
     dims[name] = size;
   }
   return dims;
@@ -98,16 +98,20 @@ Tensor read_tensor(const std::string& path) {
 
 Model load_model(const ModelArguments& arguments) {
   FL_SUPPORTED(arguments.device == "cpu", "device '{}': this build has the devices: cpu", arguments.device);
+  const std::map<std::string, int64_t> fixed = parse_dims(arguments.fixed, "--fix");
   if (ends_with(arguments.path, ".fl")) {
     std::ifstream file(arguments.path, std::ios::binary);
     FL_REQUIRE(file.good(), "{}: cannot be read", arguments.path);
     const std::string text{std::istreambuf_iterator<char>(file), {}};
     Model model{.graph = graph::parse_graph(text, op::standard_ops(), arguments.path)};
+    sym::Substitution numbers;
+    for (const auto& [name, size] : fixed) numbers.emplace(name, size);
+    model.graph.substitute_symbols(numbers);
     for (const graph::ValueId id : model.graph.inputs()) model.input_names.push_back(model.graph.value(id).name);
     for (const graph::ValueId id : model.graph.outputs()) model.output_names.push_back(model.graph.value(id).name);
     return model;
   }
-  front::onnx::ImportedModel imported = front::onnx::import_onnx(arguments.path);
+  front::onnx::ImportedModel imported = front::onnx::import_onnx(arguments.path, {.dims = fixed});
   Model model{.graph = std::move(imported.graph)};
   const auto names = [](const std::vector<front::onnx::ImportedValue>& values, size_t total) {
     std::vector<std::string> out(total);
@@ -123,7 +127,7 @@ Model load_model(const ModelArguments& arguments) {
 std::vector<Tensor> make_inputs(const Model& model, const ModelArguments& arguments) {
   const std::vector<graph::ValueId>& ids = model.graph.inputs();
   std::vector<Tensor> inputs(ids.size());
-  std::map<std::string, int64_t> sizes = parse_dims(arguments.dims);
+  std::map<std::string, int64_t> sizes = parse_dims(arguments.dims, "--dim");
 
   // 1. Those from files; they bind the symbols of their shapes.
   for (const std::string& argument : arguments.inputs) {
@@ -157,7 +161,7 @@ std::vector<Tensor> make_inputs(const Model& model, const ModelArguments& argume
     }
     inputs[i] = random_tensor(type.dtype, std::move(dims), arguments.seed + i);
   }
-  for (const auto& [name, size] : parse_dims(arguments.dims))
+  for (const auto& [name, size] : parse_dims(arguments.dims, "--dim"))
     FL_REQUIRE(used.count(name) != 0, "--dim {}={}: no input has a dimension of that name; there are: {}", name, size, fmt::join(used, ", "));
   return inputs;
 }

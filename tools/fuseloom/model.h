@@ -15,7 +15,8 @@ namespace fuseloom::tool {
 struct ModelArguments {
   std::string path;                        // .onnx, or graph text
   std::vector<std::string> inputs;         // NAME=FILE.npy, NAME=FILE.pb, NAME=random
-  std::vector<std::string> dims;           // NAME=N
+  std::vector<std::string> dims;           // NAME=N: sizes of random inputs
+  std::vector<std::string> fixed;          // NAME=N: dimensions that become numbers before compiling
   std::string device = "cpu";
   std::string isa = "native";
   int32_t threads = 0;

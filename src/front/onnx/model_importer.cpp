@@ -133,7 +133,8 @@ const FunctionProto* ModelImporter::function_of(const NodeProto& node) const {
 Expr ModelImporter::dimension(const DimensionProto& dim, const std::string& fresh_name) {
   std::string name = fresh_name;
   if (dim.kind == DimensionProto::Kind::Value && dim.value >= 0) return Expr(dim.value);
-  if (dim.kind == DimensionProto::Kind::Parameter && !dim.parameter.empty()) name = std::string(dim.parameter);
+  // Some exporters write "?" for every size that they do not know; it is no name.
+  if (dim.kind == DimensionProto::Kind::Parameter && !dim.parameter.empty() && dim.parameter != "?") name = std::string(dim.parameter);
   if (const auto fixed = options_.dims.find(name); fixed != options_.dims.end()) {
     FL_REQUIRE(fixed->second >= 0, "the dimension '{}' cannot be {}", name, fixed->second);
     return Expr(fixed->second);
