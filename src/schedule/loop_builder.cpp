@@ -407,7 +407,12 @@ ScalarId LoopBuilder::view(const Node& node, const op::TensorType& type, const I
   for (size_t i = possible.size(); i-- > 0;) {
     const op::IndexPiece& piece = possible[i];
     std::vector<Expr> all = guards;
-    all.insert(all.end(), piece.guards.begin(), piece.guards.end());
+    // Pieces are tried in order: this one is read only where the ones before it do not hold. A single element (a fill value)
+    // lies inside everywhere.
+    if (!piece.indices.empty()) {
+      for (size_t before = 0; before < i; ++before) all.push_back(sym::eq(sym::product(possible[before].guards), 0));
+      all.insert(all.end(), piece.guards.begin(), piece.guards.end());
+    }
     const ScalarId value = value_at(node.inputs[piece.input], piece.indices, all);
     result = result.valid() ? apply("select", result_type, {condition(piece.guards), value, result}) : value;
   }

@@ -25,7 +25,7 @@ class ContractionLowering {
  public:
   ContractionLowering(const Graph& graph, const Group& group, const CpuTarget& target, const SizeHint& hint)
       : graph_(graph), group_(group), hint_(hint), node_(graph.node(group.contraction)), value_(node_.outputs[0]),
-        accesses_(accesses_of(graph, group)), plan_(graph, group, accesses_), build_(graph, group, plan_) {
+        accesses_(accesses_of(graph, group)), plan_(graph, group, accesses_, merging(graph, group, accesses_)), build_(graph, group, plan_) {
     convolution_ = node_.op->name == "conv";
     dtype_ = graph.type(value_).dtype == DType::F64 ? DType::F64 : DType::F32;
     const int32_t lanes = std::max<int32_t>(2, target.vector_bytes / static_cast<int32_t>(dtype_bytes(dtype_)));
@@ -131,6 +131,20 @@ class ContractionLowering {
   }
 
  private:
+  // The two matrix axes must stay apart; they would merge where every access allows it (a contraction over one element).
+  static AxisPlan::Merge merging(const Graph& graph, const Group& group, const std::vector<MemoryAccess>& accesses) {
+    const Index& at = group.uses.at(graph.node(group.contraction).outputs[0])[0].index;
+    const AxisPlan merged(graph, group, accesses);
+    for (const LoopAxis& axis : merged.axes()) {
+      int64_t matrix_axes = 0;
+      for (size_t d = at.size() < 2 ? 0 : at.size() - 2; d < at.size(); ++d) {
+        if (at[d].is_symbol() && std::find(axis.members.begin(), axis.members.end(), at[d].name()) != axis.members.end()) ++matrix_axes;
+      }
+      if (matrix_axes > 1 && graph.node(group.contraction).op->name == "matmul") return AxisPlan::Merge::Off;
+    }
+    return AxisPlan::Merge::On;
+  }
+
   const Index& position() const { return group_.uses.at(value_)[0].index; }
   int64_t block_m() const { return std::max<int64_t>(1, kBlockM / tile_m_) * tile_m_; }
 

@@ -60,21 +60,25 @@ LoweredGroup lower_scan(const Graph& graph, const Group& group, const CpuTarget&
   }
   if (lanes != nullptr) build.open(lanes->name, 0, lanes->extent, Binding::Vector, width, 1);
   const DType compute = compute_dtype(type.dtype);
-  const ScalarId running = build.reserve(compute);
-  build.open_reduce({kernel::Accumulator{.result = running, .combine = scan->op->combine}});
   if (scanned) {
     const Expr extent = type.shape[axis];
+    const ScalarId running = build.reserve(compute);
+    build.open_reduce({kernel::Accumulator{.result = running, .combine = scan->op->combine}});
     build.open("step_", 0, extent, Binding::Serial);
     build.define(along, reverse ? extent - 1 - Expr::symbol("step_") : Expr::symbol("step_"));
+    const ScalarId element = build.value_at(scan->inputs[0], position);
+    if (!exclusive) build.accumulate(running, element);
+    const ScalarId current = build.let(compute, kernel::Current{running});
+    build.set_result(scan_id, build.round_to(type.dtype, current));
+    for (const ValueId output : group.outputs) build.store(output, group.uses.at(output)[0].index);
+    if (exclusive) build.accumulate(running, element);
+    build.close();
+    build.close();
+  } else {
+    // A line of one element (or no line at all): it is its own prefix.
+    build.set_result(scan_id, exclusive ? build.identity_of(scan->op->combine, compute) : build.value_at(scan->inputs[0], position));
+    for (const ValueId output : group.outputs) build.store(output, group.uses.at(output)[0].index);
   }
-  const ScalarId element = build.value_at(scan->inputs[0], position);
-  if (!exclusive) build.accumulate(running, element);
-  const ScalarId current = build.let(compute, kernel::Current{running});
-  build.set_result(scan_id, build.round_to(type.dtype, current));
-  for (const ValueId output : group.outputs) build.store(output, group.uses.at(output)[0].index);
-  if (exclusive) build.accumulate(running, element);
-  if (scanned) build.close();
-  build.close();
   if (lanes != nullptr) build.close();
   if (core) build.close();
 
