@@ -434,7 +434,8 @@ void LoopBuilder::check_index(const std::string& node, ScalarId index, const Exp
   std::vector<Expr> outside;
   for (const Expr& guard : guards) outside.push_back(simplified(guard));
   outside.push_back(sym::ne(sym::le(0, at) * sym::lt(at, size), 1));
-  const int where = std::max(level_of(index), [&] {
+  // Never beside the Core loop, where every worker would store.
+  const int where = std::max(std::max(level_of(index), std::min(level(), 1)), [&] {
     int deepest = 0;
     for (const Expr& guard : outside) deepest = std::max(deepest, level_of(guard));
     return deepest;
