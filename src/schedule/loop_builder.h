@@ -73,7 +73,6 @@ class LoopBuilder {
   kernel::Kernel& kernel() { return kernel_; }
   // Extra facts for address simplification (axes that lowering itself introduces).
   sym::Expr simplified(const sym::Expr& expr) const { return plan_.rewrite(expr); }
-  bool checks_indices() const { return !check_message_.empty(); }
   const std::string& check_message() const { return check_message_; }
 
   // All loops closed: the kernel with its symbols and arguments.
