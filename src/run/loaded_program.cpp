@@ -1,10 +1,9 @@
 #include "run/loaded_program.h"
 
 #include <algorithm>
-#include <set>
-#include <unordered_map>
 
 #include "base/check.h"
+#include "program/layout.h"
 #include "program/line.h"
 
 namespace fuseloom::run {
@@ -21,13 +20,10 @@ using sym::Expr;
 class LoadedProgramBuilder {
  public:
   LoadedProgramBuilder(LoadedProgram& out, const KernelLookup& lookup)
-      : out_(out), program_(out.program_), lookup_(lookup), ranges_(program::live_ranges(out.program_)) {}
+      : out_(out), program_(out.program_), lookup_(lookup), ranges_(program::live_ranges(out.program_)), layout_(program::layout_of(out.program_)) {}
 
   void build() {
     bind_symbols();
-    find_used_buffers();
-    make_storages();
-    choose_results();
     assign_slots();
     plan_buffers();
     plan_lines();
@@ -40,81 +36,38 @@ class LoadedProgramBuilder {
  private:
   // ---- symbols and values
   void bind_symbols() {
-    const auto bind = [&](const std::string& symbol, int32_t stage) {
-      FL_CHECK(stages_.emplace(symbol, stage).second, "program {}: the symbol {} is bound twice", program_.name, symbol);
-      out_.symbols_.push_back(symbol);
-    };
-    for (const std::string& symbol : program_.outer_symbols) {
-      bind(symbol, 0);
-      out_.bindings_.push_back({.key = static_cast<int32_t>(out_.bindings_.size())});
-    }
-    struct Size {
-      const Expr* expr;
-      int32_t key;
-    };
-    std::vector<Size> sizes;
     std::vector<Expr> dims;
     int32_t key = static_cast<int32_t>(program_.outer_symbols.size());
     for (const op::TensorType& type : program_.input_types) {
       out_.input_key_.push_back(key);
-      for (const Expr& size : type.shape) sizes.push_back({&size, key++});
+      key += static_cast<int32_t>(type.shape.size());
       dims.insert(dims.end(), type.shape.begin(), type.shape.end());
     }
     out_.key_size_ = key;
-    for (const Size& size : sizes) {
-      if (!size.expr->is_symbol() || stages_.count(size.expr->name()) != 0) continue;
-      bind(size.expr->name(), 0);
-      out_.bindings_.push_back({.key = size.key});
-    }
-    // Compound sizes with one unknown are solved, until nothing moves; all are checked when an entry is made.
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (const Size& size : sizes) {
-        std::vector<std::string> open;
-        for (const std::string& symbol : sym::symbols_of(*size.expr)) {
-          if (stages_.count(symbol) == 0) open.push_back(symbol);
-        }
-        if (open.size() != 1) continue;
-        std::string target = "size";
-        while (stages_.count(target) != 0 || target == open[0]) target += "_";
-        const std::optional<Expr> solution = sym::solve_for(*size.expr, open[0], Expr::symbol(target), program_.facts);
-        if (!solution) continue;
+    for (const program::SymbolBinding& binding : layout_.bindings) {
+      const int32_t at = binding.outer >= 0 ? binding.outer : out_.input_key_[static_cast<size_t>(binding.input)] + binding.dimension;
+      if (binding.solution) {
         std::vector<std::string> known = out_.symbols_;
-        known.push_back(target);
-        out_.bindings_.push_back({.solve = sym::Evaluator(known, {&*solution, 1}), .solve_key = size.key});
-        bind(open[0], 0);
-        moved = true;
+        known.push_back(binding.size_name);
+        out_.bindings_.push_back({.solve = sym::Evaluator(known, {&*binding.solution, 1}), .solve_key = at});
+      } else {
+        out_.bindings_.push_back({.key = at});
       }
-    }
-    for (const Size& size : sizes) {
-      for (const std::string& symbol : sym::symbols_of(*size.expr))
-        FL_REQUIRE(stages_.count(symbol) != 0, "program {}: the sizes of the inputs do not determine {}, which {} needs", program_.name, symbol,
-                   sym::to_string(*size.expr));
+      out_.symbols_.push_back(binding.symbol);
     }
     out_.symbol_count_.push_back(static_cast<int32_t>(out_.symbols_.size()));
-    int32_t stage = 0;
     for (const Line& line : program_.lines) {
       const std::span<const std::string> defines = program::defines_of(line);
-      opens_.push_back(defines.empty() ? 0 : ++stage);
-      for (const std::string& symbol : defines) bind(symbol, stage);
+      out_.symbols_.insert(out_.symbols_.end(), defines.begin(), defines.end());
       if (!defines.empty()) out_.symbol_count_.push_back(static_cast<int32_t>(out_.symbols_.size()));
     }
-    out_.exprs_.resize(static_cast<size_t>(stage) + 1);
+    out_.exprs_.resize(out_.symbol_count_.size());
     out_.input_dims_ = add_values(dims);
   }
 
-  int32_t stage_of(const Expr& expr) const {
-    int32_t stage = 0;
-    for (const std::string& symbol : sym::symbols_of(expr)) {
-      const auto found = stages_.find(symbol);
-      FL_CHECK(found != stages_.end(), "program {}: nothing binds the symbol {} of {}", program_.name, symbol, sym::to_string(expr));
-      stage = std::max(stage, found->second);
-    }
-    return stage;
-  }
   ValueRef add_values(std::span<const Expr> exprs) {
     int32_t stage = 0;
-    for (const Expr& expr : exprs) stage = std::max(stage, stage_of(expr));
+    for (const Expr& expr : exprs) stage = std::max(stage, layout_.stage_of(expr));
     std::vector<Expr>& into = out_.exprs_[static_cast<size_t>(stage)];
     const ValueRef ref{stage, static_cast<int32_t>(into.size())};
     into.insert(into.end(), exprs.begin(), exprs.end());
@@ -149,92 +102,8 @@ class LoadedProgramBuilder {
   int32_t root(BufferId id) const { return program::storage_of(program_, id).index; }
   const LiveRange& range(int32_t storage_buffer) const { return ranges_[static_cast<size_t>(storage_buffer)]; }
 
-  void find_used_buffers() {
-    used_.assign(program_.buffers.size(), 0);
-    const auto use = [&](BufferId id) {
-      for (;; id = buffer(id).base) {
-        used_[static_cast<size_t>(id.index)] = 1;
-        if (buffer(id).kind != BufferKind::View) return;
-      }
-    };
-    for (const std::vector<Line>* lines : {&program_.init, &program_.lines}) {
-      for (const Line& line : *lines) {
-        for (const BufferId id : program::buffers_of(line)) use(id);
-      }
-    }
-    for (const program::Output& output : program_.outputs) use(output.buffer);
-  }
-
-  bool is_dynamic(int32_t storage_buffer) const {
-    const op::Shape& shape = program_.buffers[static_cast<size_t>(storage_buffer)].type.shape;
-    return std::any_of(shape.begin(), shape.end(), [&](const Expr& size) { return stage_of(size) > 0; });
-  }
-
-  void make_storages() {
-    storage_.assign(program_.buffers.size(), -1);
-    const auto add = [&](std::span<const BufferId> buffers, Storage storage) {
-      storage.buffer = buffers[0];
-      for (const BufferId id : buffers) storage_[static_cast<size_t>(id.index)] = static_cast<int32_t>(out_.storages_.size());
-      out_.storages_.push_back(storage);
-    };
-    for (const program::ArenaSlot& slot : program::arena_slots(program_))
-      add(slot.buffers, {.place = Storage::Place::Arena, .first = slot.range.first, .last = slot.range.last});
-    for (size_t b = 0; b < program_.buffers.size(); ++b) {
-      const Buffer& each = program_.buffers[b];
-      if (used_[b] == 0 || each.kind == BufferKind::View || storage_[b] >= 0) continue;
-      Storage storage{.first = ranges_[b].first, .last = ranges_[b].last};
-      switch (each.kind) {
-        case BufferKind::Input:
-          storage.place = Storage::Place::Input;
-          storage.index = each.index;
-          break;
-        case BufferKind::Constant:
-        case BufferKind::Prepared: storage.place = Storage::Place::Fixed; break;
-        case BufferKind::Temporary:
-        case BufferKind::View: storage.place = Storage::Place::Dynamic; break;
-      }
-      const BufferId id{static_cast<int32_t>(b)};
-      add({&id, 1}, storage);
-    }
-    for (size_t b = 0; b < program_.buffers.size(); ++b) {
-      if (used_[b] != 0) storage_[b] = storage_[static_cast<size_t>(root(BufferId{static_cast<int32_t>(b)}))];
-    }
-  }
-
-  // The view is all of its storage.
-  bool is_whole(BufferId id) const {
-    for (BufferId at = id; buffer(at).kind == BufferKind::View; at = buffer(at).base) {
-      if (!buffer(at).offset.is_const(0)) return false;
-    }
-    const auto bytes = [&](BufferId of) { return op::count_of(buffer(of).type.shape) * dtype_bytes(buffer(of).type.dtype); };
-    return sym::prove_equal(bytes(id), bytes(BufferId{root(id)}), program_.facts) == sym::Proof::Yes;
-  }
-
-  // A temporary that is a whole result is computed in the result's memory. The first result gets it, others are copies.
-  void choose_results() {
-    direct_.assign(program_.outputs.size(), -1);
-    std::set<int32_t> taken;
-    for (size_t i = 0; i < program_.outputs.size(); ++i) {
-      const program::Output& output = program_.outputs[i];
-      if (output.strides) continue;
-      const int32_t index = storage_[static_cast<size_t>(output.buffer.index)];
-      Storage& storage = out_.storages_[static_cast<size_t>(index)];
-      if (storage.place != Storage::Place::Dynamic || taken.count(index) != 0 || !is_whole(output.buffer)) continue;
-      // The result's sizes must be known when its memory is needed: before the line, or when the line itself defines the
-      // sizes, after it.
-      int32_t known = 0, sized = 0, result_sized = 0;
-      for (int32_t line = 0; line < storage.first; ++line) known = std::max(known, opens_[static_cast<size_t>(line)]);
-      for (const Expr& size : buffer(storage.buffer).type.shape) sized = std::max(sized, stage_of(size));
-      for (const Expr& size : output.type.shape) result_sized = std::max(result_sized, stage_of(size));
-      if (result_sized > (sized <= known ? known : opens_[static_cast<size_t>(storage.first)])) continue;
-      if (!is_dynamic(storage.buffer.index) && result_sized == 0) storage.place = Storage::Place::Result;
-      storage.index = static_cast<int32_t>(i);
-      taken.insert(index);
-      direct_[i] = index;
-    }
-  }
-
   void assign_slots() {
+    out_.storages_.assign(layout_.storages.begin(), layout_.storages.end());
     for (Storage& storage : out_.storages_) {
       if (storage.place != Storage::Place::Arena) storage.slot = out_.slot_count_++;
       if (storage.place == Storage::Place::Input) out_.input_slots_.emplace_back(storage.slot, storage.index);
@@ -245,29 +114,28 @@ class LoadedProgramBuilder {
   void plan_buffers() {
     out_.buffers_.resize(program_.buffers.size());
     for (size_t b = 0; b < program_.buffers.size(); ++b) {
-      if (used_[b] == 0) continue;
+      if (layout_.used[b] == 0) continue;
       const BufferId id{static_cast<int32_t>(b)};
       BufferPlan& plan = out_.buffers_[b];
-      plan.storage = storage_[b];
+      plan.storage = layout_.storage[b];
       plan.rank = static_cast<int32_t>(buffer(id).type.rank());
       plan.dims = add_values(buffer(id).type.shape);
       plan.element_bytes = dtype_bytes(buffer(id).type.dtype);
-      Expr offset = 0;
-      for (BufferId at = id; buffer(at).kind == BufferKind::View; at = buffer(at).base)
-        offset = offset + buffer(at).offset * dtype_bytes(buffer(at).type.dtype);
+      const Expr offset = program::byte_offset(program_, id);
       plan.offset = add_values({&offset, 1});
     }
   }
 
   // ---- lines
   void plan_lines() {
-    int32_t known = 0;  // the last stage that is open before the line
     for (size_t i = 0; i < program_.lines.size(); ++i) {
       const Line& line = program_.lines[i];
       Step step;
-      step.opens = opens_[i];
+      step.opens = layout_.opens[i];
       std::visit([&](const auto& what) { plan(what, static_cast<int32_t>(i), step); }, line.what);
-      plan_memory(static_cast<int32_t>(i), known, step);
+      step.births = layout_.births[i];
+      step.deaths = layout_.deaths[i];
+      note_arena(static_cast<int32_t>(i), step);
       for (const BufferId id : program::buffers_of(line)) {
         const bool run_time_view = buffer(id).kind == BufferKind::View && out_.plan_of(id).offset.stage > 0;
         if (step.kind == Step::Kind::Launch && run_time_view) {
@@ -278,23 +146,16 @@ class LoadedProgramBuilder {
       }
       note_written(line, static_cast<int32_t>(i), step);
       step.plain = step.opens == 0 && step.births.empty() && step.deaths.empty() && step.views.empty();
-      known = std::max(known, step.opens);
       out_.steps_.push_back(std::move(step));
     }
   }
 
-  void plan_memory(int32_t line, int32_t known, Step& step) const {
+  void note_arena(int32_t line, Step& step) const {
     for (size_t s = 0; s < out_.storages_.size(); ++s) {
       const Storage& storage = out_.storages_[s];
-      const int32_t index = static_cast<int32_t>(s);
-      if (storage.place == Storage::Place::Arena) {
-        if (storage.first == line) step.arena_births.push_back(index);
-        if (storage.last == line) step.arena_deaths.push_back(index);
-      }
-      if (storage.place != Storage::Place::Dynamic) continue;
-      // What the line's own symbols size is allocated by the line.
-      if (storage.first == line && out_.plan_of(storage.buffer).dims.stage <= known) step.births.push_back(index);
-      if (storage.last == line) step.deaths.push_back(index);
+      if (storage.place != Storage::Place::Arena) continue;
+      if (storage.first == line) step.arena_births.push_back(static_cast<int32_t>(s));
+      if (storage.last == line) step.arena_deaths.push_back(static_cast<int32_t>(s));
     }
   }
 
@@ -334,7 +195,7 @@ class LoadedProgramBuilder {
     for (const auto& [name, attr] : call.attrs.all()) {
       const op::Shape* sizes = std::get_if<op::Shape>(&attr);
       if (sizes == nullptr || name == "defines") continue;
-      for (const Expr& size : *sizes) plan.stage = std::max(plan.stage, stage_of(size));
+      for (const Expr& size : *sizes) plan.stage = std::max(plan.stage, layout_.stage_of(size));
     }
     out_.calls_.push_back(plan);
     out_.call_lines_.emplace_back(step.index, line);
@@ -381,7 +242,7 @@ class LoadedProgramBuilder {
     for (size_t i = 0; i < program_.outputs.size(); ++i) {
       const program::Output& output = program_.outputs[i];
       const int32_t storage = root(output.buffer);
-      OutputPlan plan{.dims = add_values(output.type.shape), .has_strides = output.strides.has_value(), .direct = direct_[i]};
+      OutputPlan plan{.dims = add_values(output.type.shape), .has_strides = output.strides.has_value(), .direct = layout_.direct[i]};
       if (output.strides) plan.strides = add_values(*output.strides);
       const Expr offset = output.offset * dtype_bytes(output.type.dtype);
       plan.offset = add_values({&offset, 1});
@@ -392,21 +253,15 @@ class LoadedProgramBuilder {
   }
 
   void order_placement() {
-    std::vector<char> placed(out_.storages_.size(), 0);
-    const auto place = [&](int32_t index) {
-      if (index < 0) return;
+    for (const int32_t index : layout_.placement) {
       const Storage& storage = out_.storages_[static_cast<size_t>(index)];
-      if (storage.place != Storage::Place::Arena || placed[static_cast<size_t>(index)] != 0) return;
-      placed[static_cast<size_t>(index)] = 1;
       Placement placement{.storage = index};
       for (const Placement& before : out_.placements_) {
         const Storage& other = out_.storages_[static_cast<size_t>(before.storage)];
         if (other.first <= storage.last && storage.first <= other.last) placement.conflicts.push_back(before.storage);
       }
       out_.placements_.push_back(std::move(placement));
-    };
-    for (const int32_t b : program_.placement_order) place(storage_[static_cast<size_t>(b)]);
-    for (size_t s = 0; s < out_.storages_.size(); ++s) place(static_cast<int32_t>(s));  // a program that was not planned
+    }
   }
 
   // ---- what exists before the first run
@@ -430,10 +285,9 @@ class LoadedProgramBuilder {
   void prepare(const program::Launch& launch) {
     std::vector<void*> pointers;
     for (const BufferId id : launch.buffers) {
-      const Storage& storage = out_.storages_[static_cast<size_t>(storage_[static_cast<size_t>(id.index)])];
+      const Storage& storage = out_.storages_[static_cast<size_t>(layout_.storage[static_cast<size_t>(id.index)])];
       std::byte* start = static_cast<std::byte*>(out_.fixed_slots_[static_cast<size_t>(storage.slot)]);
-      for (BufferId at = id; buffer(at).kind == BufferKind::View; at = buffer(at).base)
-        start += sym::evaluate(buffer(at).offset, {}) * dtype_bytes(buffer(at).type.dtype);
+      start += sym::evaluate(program::byte_offset(program_, id), {});
       pointers.push_back(start);
     }
     std::vector<int64_t> sizes;
@@ -448,11 +302,7 @@ class LoadedProgramBuilder {
   const Program& program_;
   const KernelLookup& lookup_;
   const std::vector<LiveRange> ranges_;
-  std::unordered_map<std::string, int32_t> stages_;  // by symbol
-  std::vector<int32_t> opens_;                       // by line
-  std::vector<char> used_;                           // by buffer
-  std::vector<int32_t> storage_;                     // by buffer
-  std::vector<int32_t> direct_;                      // by output
+  const program::Layout layout_;
   std::vector<KernelFunction> functions_;            // by kernel
 };
 

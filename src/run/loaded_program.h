@@ -1,10 +1,9 @@
 // A program made ready to run: everything that does not depend on the sizes of a run is decided here, once.
 //
-//   symbols    bound by the inputs or the enclosing program (stage 0), or by a line: the k-th line that defines symbols
-//              opens stage k. An expression belongs to the latest stage of its symbols.
+//   symbols    belong to stages, see program/layout.h.
 //   values     every expression that a run needs, compiled to one evaluator per stage. Those of stage 0 are evaluated when
 //              an entry is made (entry.h), the others right after the line that opens their stage.
-//   storages   what has memory of its own: the arena's slots (program::arena_slots) and everything outside the arena.
+//   storages   what has memory of its own, as the layout says.
 //   slots      the pointers of a run: slot 0 is the arena, then one for each storage outside it, and one for each view
 //              whose offset is known at run time only. An argument of a kernel is a slot and an offset in bytes.
 //   steps      the lines, with what happens around them: memory that is taken and given back, stages that open.
@@ -16,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "program/program.h"
+#include "program/layout.h"
 #include "run/context.h"
 #include "run/entry.h"
 #include "run/executable.h"
@@ -30,19 +29,11 @@ struct ValueRef {
   int32_t stage = 0, base = 0;
 };
 
-struct Storage {
-  enum class Place : uint8_t {
-    Arena,    // at an offset that the entry knows
-    Result,   // in the memory of result `index`
-    Dynamic,  // taken when its producing line runs
-    Input,    // the tensor of input `index`
-    Fixed,    // constants and prepared buffers: lives as long as the program
-  };
-  program::BufferId buffer;      // the first of its buffers
-  Place place = Place::Fixed;
-  int32_t index = -1;
-  int32_t first = -1, last = -1; // lines
+// A storage of the layout, and its pointer's place among the slots.
+struct Storage : program::Storage {
   int32_t slot = 0;
+
+  Storage(const program::Storage& storage) : program::Storage(storage) {}  // NOLINT
 };
 
 // A storage of the arena, and those placed before it that live when it lives.
