@@ -43,15 +43,17 @@ class Stopwatch {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-// Fills in what follows from the text: the scratch each launch needs.
+// Fills in what follows from the text: the scratch each variant needs.
 void set_scratch(program::Program& program, const std::map<std::string, const kernel::Kernel*>& kernels, const emit::CppTarget& target) {
   for (std::vector<program::Line>* lines : {&program.init, &program.lines}) {
     for (program::Line& line : *lines) {
       if (auto* launch = std::get_if<program::Launch>(&line.what)) {
-        const kernel::Kernel& kernel = *kernels.at(program.kernels[static_cast<size_t>(launch->kernel)].name);
-        sym::Substitution sizes;
-        for (size_t i = 0; i < kernel.symbols.size(); ++i) sizes[kernel.symbols[i]] = launch->sizes[i];
-        launch->scratch_bytes = sym::substitute(emit::scratch_bytes(kernel, target), sizes);
+        for (program::Variant& variant : launch->variants) {
+          const kernel::Kernel& kernel = *kernels.at(program.kernels[static_cast<size_t>(variant.kernel)].name);
+          sym::Substitution sizes;
+          for (size_t i = 0; i < kernel.symbols.size(); ++i) sizes[kernel.symbols[i]] = launch->sizes[i];
+          variant.scratch_bytes = sym::substitute(emit::scratch_bytes(kernel, target), sizes);
+        }
       } else if (auto* branch = std::get_if<program::If>(&line.what)) {
         set_scratch(*branch->then, kernels, target);
         set_scratch(*branch->otherwise, kernels, target);

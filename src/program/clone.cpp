@@ -46,6 +46,7 @@ std::vector<Line> clone(const std::vector<Line>& lines) {
 
 Program clone(const Program& program) {
   return {.name = program.name,
+          .device = program.device,
           .input_names = program.input_names,
           .input_types = program.input_types,
           .outer_symbols = program.outer_symbols,

@@ -7,6 +7,14 @@
 
 namespace fuseloom::program {
 
+std::string_view device_name(Device device) {
+  switch (device) {
+    case Device::Cpu: return "cpu";
+    case Device::Cuda: return "cuda";
+  }
+  return "?";
+}
+
 BufferId Program::add_buffer(Buffer added) {
   if (added.name.empty()) {
     // A number, as in the graph: named values never look like one, so the first try is nearly always free.

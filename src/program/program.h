@@ -14,13 +14,17 @@
 //     line that reads and writes it (its `in_place` pairs say so).
 //   - Lines: Launch runs a kernel, Call runs a native op, Copy copies elements, ReadSymbols turns data into symbols,
 //     Assert checks, If and While run nested programs.
+//   - A program, with all programs nested in it, runs on one device. On Device::Cuda all buffers are in the memory of the
+//     device; a line whose work the host does (Call, ReadSymbols, Assert, If, While) reads back what it needs.
 // The lines are the truth: the interpreter executes them, the C++ printer prints them.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -31,6 +35,8 @@
 namespace fuseloom::program {
 
 using BufferId = base::Id<struct ProgramBufferTag>;
+
+enum class Device : uint8_t { Cpu, Cuda };
 
 enum class BufferKind : uint8_t { Input, Constant, Prepared, Temporary, View };
 
@@ -43,13 +49,27 @@ struct Buffer {
   sym::Expr offset = 0;        // View: in elements of this buffer's dtype
 };
 
-// Runs kernel `kernel` over [0, extent) of its Core loop.
-struct Launch {
+// One way to do a launch: a kernel that was compiled under facts about the sizes, and how it is started.
+struct Variant {
+  sym::Expr condition = 1;             // nonzero: the kernel's facts hold for these sizes
   int32_t kernel = -1;                 // index into Program::kernels
-  std::vector<BufferId> buffers;       // the kernel's Global buffers, in order
-  std::vector<sym::Expr> sizes;        // the kernel's symbols, in order
+  // ---- Device::Cpu: the kernel runs over [0, extent) of its Core loop
   sym::Expr extent = 1;
   sym::Expr scratch_bytes = 0;         // per worker
+  // ---- Device::Cuda: blocks, threads of a block, blocks of a cluster (x, y, z). A grid without blocks launches nothing.
+  std::array<sym::Expr, 3> grid = {1, 1, 1};
+  std::array<int32_t, 3> block = {1, 1, 1};
+  std::array<int32_t, 3> cluster = {1, 1, 1};
+  sym::Expr shared_bytes = 0;          // dynamic shared memory of a block
+  bool cooperative = false;            // all blocks must be resident at once: the kernel synchronises the grid
+};
+
+// Runs the first variant whose condition holds; the last one's is 1, so that there always is one. The kernels of all
+// variants take the same buffers and symbols. Conditions are looked at once per distinct sizes, not once per run.
+struct Launch {
+  std::vector<Variant> variants;
+  std::vector<BufferId> buffers;       // the kernel's Global buffers, in order
+  std::vector<sym::Expr> sizes;        // the kernel's symbols, in order
   sym::Expr work = 1;                  // estimated nanoseconds of all of it on one core: decides how many threads are worth waking
   sym::Expr bytes = 0;                 // fewest bytes it must move (profiler, roofline)
   std::vector<std::pair<BufferId, BufferId>> in_place;   // (written, read): may share memory if the read one dies here (B5)
@@ -112,6 +132,7 @@ struct KernelRef {
 
 struct Program {
   std::string name = "main";
+  Device device = Device::Cpu;
   std::vector<std::string> input_names;
   std::vector<op::TensorType> input_types;
   std::vector<std::string> outer_symbols;        // bound by the enclosing program
@@ -128,6 +149,8 @@ struct Program {
   const Buffer& buffer(BufferId id) const { return buffers[static_cast<size_t>(id.index)]; }
   BufferId add_buffer(Buffer buffer);            // fills in a unique name when empty
 };
+
+std::string_view device_name(Device device);     // "cpu", "cuda"
 
 // Deep, nested programs included; constants share memory.
 Program clone(const Program& program);

@@ -51,7 +51,9 @@ class Printer {
   }
 
   void print_program(const Program& program) {
-    add("program {}(", is_plain_name(program.name) ? program.name : base::quote(program.name));
+    add("program {}", is_plain_name(program.name) ? program.name : base::quote(program.name));
+    if (program.device != Device::Cpu) add(" on {} ", device_name(program.device));
+    out_ += "(";
     for (size_t i = 0; i < program.input_types.size(); ++i) {
       const std::string& name = program.input_names[i];
       const auto buffer = std::find_if(program.buffers.begin(), program.buffers.end(), [&](const Buffer& each) {
@@ -148,19 +150,45 @@ class Printer {
   }
 
   void print(const Program& program, const Launch& launch) {
-    add("launch {}({})", program.kernels[static_cast<size_t>(launch.kernel)].name, list_of(program, launch.buffers));
+    const bool single = launch.variants.size() == 1 && launch.variants[0].condition.is_const(1);
+    add("launch {}({})", single ? kernel_of(program, launch.variants[0]) : "", list_of(program, launch.buffers));
     if (!launch.sizes.empty()) add(" sizes ({})", list_of(launch.sizes));
-    if (!launch.extent.is_const(1)) add(" extent {}", sym::to_string(launch.extent));
-    if (!launch.scratch_bytes.is_const(0)) add(" scratch {}", sym::to_string(launch.scratch_bytes));
+    if (single) print_how(launch.variants[0]);
     if (!launch.work.is_const(1)) add(" work {}", sym::to_string(launch.work));
     if (!launch.bytes.is_const(0)) add(" bytes {}", sym::to_string(launch.bytes));
-    if (launch.in_place.empty()) return;
-    out_ += " in_place (";
-    for (size_t i = 0; i < launch.in_place.size(); ++i) {
-      const auto& [written, read] = launch.in_place[i];
-      add("{}{} over {}", i == 0 ? "" : ", ", name_of(program, written), name_of(program, read));
+    if (!launch.in_place.empty()) {
+      out_ += " in_place (";
+      for (size_t i = 0; i < launch.in_place.size(); ++i) {
+        const auto& [written, read] = launch.in_place[i];
+        add("{}{} over {}", i == 0 ? "" : ", ", name_of(program, written), name_of(program, read));
+      }
+      out_ += ")";
     }
-    out_ += ")";
+    if (single) return;
+    out_ += " variants {\n";
+    ++depth_;
+    for (const Variant& variant : launch.variants) {
+      indent();
+      if (!variant.condition.is_const(1)) add("when {}: ", sym::to_string(variant.condition));
+      out_ += kernel_of(program, variant);
+      print_how(variant);
+      out_ += "\n";
+    }
+    --depth_;
+    indent();
+    out_ += "}";
+  }
+  static std::string kernel_of(const Program& program, const Variant& variant) { return program.kernels[static_cast<size_t>(variant.kernel)].name; }
+  // What differs from Variant's own values.
+  void print_how(const Variant& variant) {
+    const auto is_one = [](const sym::Expr& expr) { return expr.is_const(1); };
+    if (!variant.extent.is_const(1)) add(" extent {}", sym::to_string(variant.extent));
+    if (!variant.scratch_bytes.is_const(0)) add(" scratch {}", sym::to_string(variant.scratch_bytes));
+    if (!std::all_of(variant.grid.begin(), variant.grid.end(), is_one)) add(" grid ({})", list_of({variant.grid.begin(), variant.grid.end()}));
+    if (variant.block != Variant().block) add(" block ({})", fmt::join(variant.block, ", "));
+    if (variant.cluster != Variant().cluster) add(" cluster ({})", fmt::join(variant.cluster, ", "));
+    if (!variant.shared_bytes.is_const(0)) add(" shared {}", sym::to_string(variant.shared_bytes));
+    if (variant.cooperative) out_ += " cooperative";
   }
   void print(const Program& program, const Call& call) {
     print_results(program, call.outputs);
@@ -313,6 +341,7 @@ class Parser {
     Scope scope;
     Program& program = scope.program;
     program.name = lexer_.peek().kind == base::Token::Kind::String ? lexer_.expect_string() : lexer_.expect_name();
+    if (lexer_.accept("on")) program.device = parse_device();
     parse_list("(", ")", [&] { parse_input(scope); });
     if (lexer_.accept("outer")) parse_list("{", "}", [&] { program.outer_symbols.push_back(lexer_.expect_name()); });
     if (lexer_.accept("symbols")) parse_list("{", "}", [&] { parse_fact(program.facts); });
@@ -331,6 +360,13 @@ class Parser {
     parse_list("return", "}", [&] { program.outputs.push_back(parse_output(scope)); });
     --depth_;
     return std::move(scope.program);
+  }
+
+  Device parse_device() {
+    for (const Device device : {Device::Cpu, Device::Cuda}) {
+      if (lexer_.accept(device_name(device))) return device;
+    }
+    lexer_.fail(fmt::format("expected cpu or cuda, found '{}'", lexer_.peek().text));
   }
 
   int64_t parse_bound() {
@@ -417,14 +453,15 @@ class Parser {
 
   Launch parse_launch(Scope& scope) {
     Launch launch;
-    const std::string name = lexer_.expect_name();
-    const auto [kernel, added] = scope.kernels.emplace(name, static_cast<int32_t>(scope.program.kernels.size()));
-    if (added) scope.program.kernels.push_back({name});
-    launch.kernel = kernel->second;
+    const bool single = !lexer_.peek().is("(");
+    Variant only;
+    if (single) only.kernel = parse_kernel_name(scope);
     launch.buffers = use_list(scope);
     if (lexer_.accept("sizes")) launch.sizes = parse_exprs("(", ")");
-    if (lexer_.accept("extent")) launch.extent = sym::parse_expr(lexer_);
-    if (lexer_.accept("scratch")) launch.scratch_bytes = sym::parse_expr(lexer_);
+    if (single) {
+      parse_how(only);
+      launch.variants.push_back(std::move(only));
+    }
     if (lexer_.accept("work")) launch.work = sym::parse_expr(lexer_);
     if (lexer_.accept("bytes")) launch.bytes = sym::parse_expr(lexer_);
     if (lexer_.accept("in_place")) {
@@ -434,7 +471,47 @@ class Parser {
         launch.in_place.emplace_back(written, use(scope));
       });
     }
+    if (single) return launch;
+    lexer_.expect("variants");
+    lexer_.expect("{");
+    do {
+      Variant variant;
+      if (lexer_.accept("when")) {
+        variant.condition = sym::parse_expr(lexer_);
+        lexer_.expect(":");
+      }
+      variant.kernel = parse_kernel_name(scope);
+      parse_how(variant);
+      launch.variants.push_back(std::move(variant));
+    } while (!lexer_.accept("}"));
     return launch;
+  }
+  int32_t parse_kernel_name(Scope& scope) {
+    const std::string name = lexer_.expect_name();
+    const auto [kernel, added] = scope.kernels.emplace(name, static_cast<int32_t>(scope.program.kernels.size()));
+    if (added) scope.program.kernels.push_back({name});
+    return kernel->second;
+  }
+  void parse_how(Variant& variant) {
+    if (lexer_.accept("extent")) variant.extent = sym::parse_expr(lexer_);
+    if (lexer_.accept("scratch")) variant.scratch_bytes = sym::parse_expr(lexer_);
+    if (lexer_.accept("grid")) {
+      const base::Token at = lexer_.peek();
+      const std::vector<sym::Expr> grid = parse_exprs("(", ")");
+      if (grid.size() != 3) fail_at(at, fmt::format("a grid has 3 sizes, found {}", grid.size()));
+      std::copy(grid.begin(), grid.end(), variant.grid.begin());
+    }
+    if (lexer_.accept("block")) variant.block = parse_triple("a block");
+    if (lexer_.accept("cluster")) variant.cluster = parse_triple("a cluster");
+    if (lexer_.accept("shared")) variant.shared_bytes = sym::parse_expr(lexer_);
+    variant.cooperative = lexer_.accept("cooperative");
+  }
+  std::array<int32_t, 3> parse_triple(std::string_view what) {
+    const base::Token at = lexer_.peek();
+    std::vector<int32_t> sizes;
+    parse_list("(", ")", [&] { sizes.push_back(parse_int32()); });
+    if (sizes.size() != 3) fail_at(at, fmt::format("{} has 3 sizes, found {}", what, sizes.size()));
+    return {sizes[0], sizes[1], sizes[2]};
   }
 
   Call parse_call(const Scope& scope, std::vector<BufferId> outputs) {

@@ -25,8 +25,9 @@ bool has_bare_size(const op::TensorType& type, const std::string& symbol) {
 std::string kind_of(const Program& program, const Line& line) {
   return std::visit(Overloaded{
                         [&](const Launch& launch) {
-                          const bool known = launch.kernel >= 0 && launch.kernel < static_cast<int32_t>(program.kernels.size());
-                          return "launch " + (known ? program.kernels[static_cast<size_t>(launch.kernel)].name : std::string("?"));
+                          const int32_t kernel = launch.variants.empty() ? -1 : launch.variants.back().kernel;
+                          const bool known = kernel >= 0 && kernel < static_cast<int32_t>(program.kernels.size());
+                          return "launch " + (known ? program.kernels[static_cast<size_t>(kernel)].name : std::string("?"));
                         },
                         [](const Call& call) { return "call " + (call.op != nullptr ? call.op->name : std::string("?")); },
                         [](const Copy&) { return std::string("copy"); },
@@ -235,21 +236,54 @@ class Verifier {
   }
 
   // ---- lines
-  void verify_kernel(const Launch& launch) const {
-    if (launch.kernel < 0 || launch.kernel >= static_cast<int32_t>(program_.kernels.size()))
-      fail("kernel {} of {}", launch.kernel, program_.kernels.size());
+  void verify_variants(const Launch& launch) const {
+    if (launch.variants.empty()) fail("no variant");
+    for (const Variant& variant : launch.variants) {
+      if (variant.kernel < 0 || variant.kernel >= static_cast<int32_t>(program_.kernels.size()))
+        fail("kernel {} of {}", variant.kernel, program_.kernels.size());
+      need(variant.condition, "the condition");
+      need(variant.extent, "the extent");
+      need(variant.scratch_bytes, "the scratch size");
+      for (const sym::Expr& size : variant.grid) need(size, "a size of the grid");
+      need(variant.shared_bytes, "the size of the shared memory");
+      verify_device(variant);
+    }
+    if (!launch.variants.back().condition.is_const(1))
+      fail("the last variant has the condition {}: nothing runs when it fails", sym::to_string(launch.variants.back().condition));
     for (const sym::Expr& size : launch.sizes) need(size, "a size");
-    need(launch.extent, "the extent");
-    need(launch.scratch_bytes, "the scratch size");
     need(launch.work, "the work estimate");
     need(launch.bytes, "the byte count");
+  }
+  // A variant says nothing about the other device; the limits are those of every CUDA device.
+  void verify_device(const Variant& variant) const {
+    const auto is_one = [](const auto& size) { return size == 1; };
+    const std::string& name = program_.kernels[static_cast<size_t>(variant.kernel)].name;
+    switch (program_.device) {
+      case Device::Cpu:
+        if (!std::all_of(variant.grid.begin(), variant.grid.end(), [](const sym::Expr& size) { return size.is_const(1); }) ||
+            !std::all_of(variant.block.begin(), variant.block.end(), is_one) || !std::all_of(variant.cluster.begin(), variant.cluster.end(), is_one) ||
+            !variant.shared_bytes.is_const(0) || variant.cooperative)
+          fail("{} has a grid, which kernels of the cpu do not have", name);
+        return;
+      case Device::Cuda: {
+        if (!variant.extent.is_const(1) || !variant.scratch_bytes.is_const(0)) fail("{} has an extent or scratch, which kernels of cuda do not have", name);
+        int64_t threads = 1;
+        for (size_t d = 0; d < 3; ++d) {
+          if (variant.block[d] < 1 || variant.block[d] > (d == 2 ? 64 : 1024)) fail("{} has a block of ({})", name, fmt::join(variant.block, ", "));
+          if (variant.cluster[d] < 1 || variant.cluster[d] > 16) fail("{} has a cluster of ({})", name, fmt::join(variant.cluster, ", "));
+          threads *= variant.block[d];
+        }
+        if (threads > 1024) fail("{} has a block of {} threads, expected at most 1024", name, threads);
+        return;
+      }
+    }
   }
 
   void verify_init(const Line& line) {
     const Launch* launch = std::get_if<Launch>(&line.what);
     if (launch == nullptr) fail("only launches prepare buffers");
     const Symbols bound = std::exchange(bound_, {});  // no inputs yet: nothing is bound
-    verify_kernel(*launch);
+    verify_variants(*launch);
     bound_ = bound;
     bool writes = false;
     for (const BufferId id : launch->buffers) {
@@ -264,7 +298,7 @@ class Verifier {
   }
 
   void verify_line(const Launch& launch) {
-    verify_kernel(launch);
+    verify_variants(launch);
     for (const auto& [to, from] : launch.in_place) {
       for (const BufferId id : {to, from}) {
         verify_id(id);
@@ -346,6 +380,7 @@ class Verifier {
 
   void verify_nested(const std::unique_ptr<Program>& nested, std::string_view role) const {
     if (nested == nullptr) fail("{} is missing", role);
+    if (nested->device != program_.device) fail("{} runs on {}, not on {}", role, device_name(nested->device), device_name(program_.device));
     Verifier(*nested, fmt::format("{} > {}", where_, role)).run(bound_);
   }
 

@@ -45,12 +45,18 @@ int64_t bytes_of(const program::Buffer& buffer, const int64_t* dims) {
   return dtype_bytes(buffer.type.dtype, count);
 }
 
-void pack_launch(PackedLaunch& packed, const int64_t* values, int32_t size_count, int32_t threads) {
+void pack_launch(PackedLaunch& packed, const LaunchPlan& plan, const int64_t* values, int32_t threads) {
   packed.sizes = values;
-  packed.extent = values[size_count];
-  packed.scratch_bytes = align_up(std::max<int64_t>(values[size_count + 1], 0));
-  packed.bytes = values[size_count + 3];
-  const bool parallel = threads > 1 && packed.extent > 1 && values[size_count + 2] >= kParallelNanoseconds;
+  values += plan.size_count;
+  const int64_t work = values[0];
+  packed.bytes = values[1];
+  values += 2;
+  size_t variant = 0;
+  for (; variant + 1 < plan.functions.size() && values[0] == 0; ++variant) values += 3;
+  packed.function = plan.functions[variant];
+  packed.extent = values[1];
+  packed.scratch_bytes = align_up(std::max<int64_t>(values[2], 0));
+  const bool parallel = threads > 1 && packed.extent > 1 && work >= kParallelNanoseconds;
   const int64_t chunks = kChunksPerThread * threads;
   packed.grain = parallel ? (packed.extent + chunks - 1) / chunks : 0;
 }
@@ -195,11 +201,10 @@ class EntryMaker {
 
   void pack_launches() {
     for (const LaunchPlan& launch : loaded_.launches_) {
-      PackedLaunch packed{.function = launch.function,
-                          .arguments = entry_->arguments.data() + launch.first_argument,
+      PackedLaunch packed{.arguments = entry_->arguments.data() + launch.first_argument,
                           .argument_count = static_cast<int32_t>(launch.buffers.size())};
       if (launch.values.stage == 0) {
-        pack_launch(packed, values(launch.values), launch.size_count, loaded_.threads_);
+        pack_launch(packed, launch, values(launch.values), loaded_.threads_);
         entry_->scratch_bytes = std::max(entry_->scratch_bytes, packed.scratch_bytes * (packed.grain > 0 ? loaded_.threads_ : 1));
       }
       entry_->launches.push_back(packed);

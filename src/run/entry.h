@@ -75,7 +75,8 @@ class LoadedProgram;
 // Binds and checks the sizes in the key, evaluates stage 0, places the arena. Throws UserError for sizes that do not fit.
 std::shared_ptr<const Entry> make_entry(const LoadedProgram& program, std::vector<int64_t> key);
 
-// Fills in what follows from a launch's values (LaunchPlan::values).
-void pack_launch(PackedLaunch& packed, const int64_t* values, int32_t size_count, int32_t threads);
+struct LaunchPlan;
+// Chooses the variant and fills in what follows from a launch's values (LaunchPlan::values).
+void pack_launch(PackedLaunch& packed, const LaunchPlan& plan, const int64_t* values, int32_t threads);
 
 }  // namespace fuseloom::run

@@ -389,7 +389,7 @@ int64_t Run::launch(const Step& step) {
   if (packed->sizes == nullptr) {
     const LaunchPlan& plan = loaded_.launches_[static_cast<size_t>(step.index)];
     sized = *packed;
-    pack_launch(sized, values(plan.values), plan.size_count, loaded_.threads_);
+    pack_launch(sized, plan, values(plan.values), loaded_.threads_);
     packed = &sized;
   }
   if (packed->extent <= 0) return packed->bytes;

@@ -173,8 +173,12 @@ class LoadedProgramBuilder {
 
   LaunchPlan plan_launch(const program::Launch& launch) {
     std::vector<Expr> exprs = launch.sizes;
-    for (const Expr& expr : {launch.extent, launch.scratch_bytes, launch.work, launch.bytes}) exprs.push_back(expr);
-    LaunchPlan plan{.function = function_of(launch.kernel), .buffers = launch.buffers, .size_count = static_cast<int32_t>(launch.sizes.size())};
+    exprs.insert(exprs.end(), {launch.work, launch.bytes});
+    LaunchPlan plan{.buffers = launch.buffers, .size_count = static_cast<int32_t>(launch.sizes.size())};
+    for (const program::Variant& variant : launch.variants) {
+      plan.functions.push_back(function_of(variant.kernel));
+      exprs.insert(exprs.end(), {variant.condition, variant.extent, variant.scratch_bytes});
+    }
     plan.values = add_values(exprs);
     return plan;
   }
@@ -292,10 +296,13 @@ class LoadedProgramBuilder {
     }
     std::vector<int64_t> sizes;
     for (const Expr& size : launch.sizes) sizes.push_back(sym::evaluate(size, {}));
+    size_t chosen = 0;
+    while (chosen + 1 < launch.variants.size() && sym::evaluate(launch.variants[chosen].condition, {}) == 0) ++chosen;
+    const program::Variant& variant = launch.variants[chosen];
     GrowingBlock scratch;
-    char* const scratch_start = reinterpret_cast<char*>(scratch.reserve(sym::evaluate(launch.scratch_bytes, {})));
-    const int64_t extent = sym::evaluate(launch.extent, {});
-    if (extent > 0) function_of(launch.kernel)(pointers.data(), sizes.data(), scratch_start, 0, extent);
+    char* const scratch_start = reinterpret_cast<char*>(scratch.reserve(sym::evaluate(variant.scratch_bytes, {})));
+    const int64_t extent = sym::evaluate(variant.extent, {});
+    if (extent > 0) function_of(variant.kernel)(pointers.data(), sizes.data(), scratch_start, 0, extent);
   }
 
   LoadedProgram& out_;

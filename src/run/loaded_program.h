@@ -52,11 +52,11 @@ struct BufferPlan {
 };
 
 struct LaunchPlan {
-  KernelFunction function = nullptr;
+  std::vector<KernelFunction> functions;  // by variant
   std::vector<program::BufferId> buffers;
   int32_t first_argument = 0;    // in Entry::arguments
   int32_t size_count = 0;
-  ValueRef values;               // sizes, extent, scratch bytes, work, bytes moved
+  ValueRef values;               // sizes, work, bytes moved; then of each variant: condition, extent, scratch bytes
 };
 struct CallPlan {
   int32_t stage = 0;             // of the attributes

@@ -14,7 +14,8 @@ namespace {
 // Empty for lines that only look.
 std::string name_of(const program::Program& program, const program::Line& line) {
   return std::visit(program::Overloaded{
-                        [&](const program::Launch& launch) { return program.kernels[static_cast<size_t>(launch.kernel)].name; },
+                        // By its general kernel: which variant ran depends on the sizes.
+                        [&](const program::Launch& launch) { return program.kernels[static_cast<size_t>(launch.variants.back().kernel)].name; },
                         [](const program::Call& call) { return "call " + call.op->name; },
                         [](const program::Copy&) { return std::string("copy"); },
                         [](const program::ReadSymbols&) { return std::string(); },

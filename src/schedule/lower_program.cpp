@@ -85,11 +85,11 @@ class ProgramLowering {
 
   program::Launch launch_of(const LoweredKernel& lowered, const std::vector<BufferId>& prepared, BufferId check) {
     program::Launch launch;
-    launch.kernel = static_cast<int32_t>(program_.kernels.size());
+    program::Variant variant{.kernel = static_cast<int32_t>(program_.kernels.size()), .extent = lowered.extent};
     for (size_t i = 0; i < program_.kernels.size(); ++i) {
-      if (program_.kernels[i].name == lowered.kernel.name) launch.kernel = static_cast<int32_t>(i);
+      if (program_.kernels[i].name == lowered.kernel.name) variant.kernel = static_cast<int32_t>(i);
     }
-    if (launch.kernel == static_cast<int32_t>(program_.kernels.size())) program_.kernels.push_back({lowered.kernel.name});
+    if (variant.kernel == static_cast<int32_t>(program_.kernels.size())) program_.kernels.push_back({lowered.kernel.name});
     if (kernel_names_.insert(lowered.kernel.name).second) {
       kernel::verify(lowered.kernel);
       out_.kernels.push_back(lowered.kernel);
@@ -102,7 +102,7 @@ class ProgramLowering {
       }
     }
     for (const std::string& symbol : lowered.kernel.symbols) launch.sizes.push_back(Expr::symbol(symbol));
-    launch.extent = lowered.extent;
+    launch.variants.push_back(std::move(variant));
     launch.work = lowered.work;
     launch.bytes = lowered.bytes;
     return launch;

@@ -19,7 +19,7 @@ Program chain(const std::vector<op::Shape>& temporaries) {
   program.kernels = {{"k"}};
   BufferId last = program.add_buffer({.name = "x", .kind = BufferKind::Input, .type = program.input_types[0], .index = 0});
   const auto launch = [&](BufferId to) {
-    program.lines.push_back({.what = Launch{.kernel = 0, .buffers = {last, to}}});
+    program.lines.push_back({.what = Launch{.variants = {{.kernel = 0}}, .buffers = {last, to}}});
     last = to;
   };
   for (const op::Shape& shape : temporaries) launch(program.add_buffer({.type = {DType::F32, shape}}));
@@ -160,7 +160,7 @@ TEST(PlanMemory, IsAsLowAsTheQuickPlanner) {
     for (int32_t i = 0; i < count; ++i) {
       const int64_t size = 1 + static_cast<int64_t>(random() % 5000);
       const BufferId made = program.add_buffer({.type = {DType::F32, {size}}});
-      program.lines.push_back({.what = Launch{.kernel = 0, .buffers = {made}}});
+      program.lines.push_back({.what = Launch{.variants = {{.kernel = 0}}, .buffers = {made}}});
       problem.buffers.push_back({.id = std::to_string(made.index), .lower = i, .upper = i + 1, .size = plan::align_up(4 * size, 64)});
       for (int reads = 0; reads < 2 && i > 0; ++reads) {
         const int32_t from = std::max<int32_t>(0, i - 1 - static_cast<int32_t>(random() % 8));

@@ -51,6 +51,10 @@ TEST(ProgramVerify, NamesTheBrokenInvariant) {
        "%t: f32[n*2] cannot take the memory of %x: f32[n]: their sizes may differ"},
       {"temporary %t: f32[n] launch k(%t) in_place (%t over %x) return", "the in-place buffer %x is none of its buffers"},
       {"temporary %t: f32[n] copy %x to %t launch k(%x, %t) in_place (%t over %x) return", "%t is written a second time"},
+      // Variants.
+      {"temporary %t: f32[n] launch (%x, %t) variants { when le(n, 4): k } return", "the last variant has the condition le(n, 4): nothing runs"},
+      {"temporary %t: f32[n] launch (%x, %t) variants { when le(m, 4): k l } return", "p > line 0 (launch l): the condition uses the symbol m"},
+      {"temporary %t: f32[n] launch k(%x, %t) grid (n, 1, 1) return", "k has a grid, which kernels of the cpu do not have"},
       // Symbols.
       {"temporary %t: f32[m] launch k(%x, %t) return", "%t: f32[m] uses the symbol m, which is not bound yet"},
       {"temporary %t: f32[n] launch k(%x, %t) sizes (m) return", "a size uses the symbol m"},
@@ -104,6 +108,19 @@ TEST(ProgramVerify, NamesTheBrokenInvariant) {
     EXPECT_TRUE(words.starts_with("program p")) << words;
     EXPECT_NE(words.find(bad.words), std::string::npos) << words;
   }
+}
+
+TEST(ProgramVerify, ChecksLaunchesOnCuda) {
+  const auto with_line = [](std::string_view line) {
+    return refusal(parse_program(fmt::format("program p on cuda (%x: f32[n], %b: bool[]) {{ temporary %t: f32[n] {} return }}", line), op::standard_ops()));
+  };
+  EXPECT_EQ(with_line("launch k(%x, %t) grid (n, 1, 1) block (1024, 1, 1) cluster (8, 1, 1) shared n*4 cooperative"), "");
+  EXPECT_NE(with_line("launch k(%x, %t) extent n").find("k has an extent or scratch, which kernels of cuda do not have"), std::string::npos);
+  EXPECT_NE(with_line("launch k(%x, %t) block (512, 4, 1)").find("k has a block of 2048 threads, expected at most 1024"), std::string::npos);
+  EXPECT_NE(with_line("launch k(%x, %t) block (1, 1, 65)").find("k has a block of (1, 1, 65)"), std::string::npos);
+  EXPECT_NE(with_line("launch k(%x, %t) cluster (0, 1, 1)").find("k has a cluster of (0, 1, 1)"), std::string::npos);
+  EXPECT_NE(with_line("launch k(%x, %t) if %b() then program t() { return } else program e on cuda () { return }").find("then runs on cpu, not on cuda"),
+            std::string::npos);
 }
 
 TEST(ProgramVerify, InputsBindTheirSymbols) {

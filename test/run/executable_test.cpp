@@ -25,6 +25,44 @@ TEST(Executable, RunsLinesInOrderForAnySize) {
   EXPECT_EQ(chain.entry_count(), 7u);
 }
 
+TEST(Executable, RunsTheFirstVariantWhoseConditionHolds) {
+  const Executable e = load(R"(program p(%x: f32[n], %k: i64[1]) {
+    constant %c: f32[2] {value = f32[2] {1.0, 2.0}}
+    prepared %p: f32[2]
+    temporary %y: f32[n]
+    temporary %z: f32[n]
+    init {
+      launch (%c, %p) sizes (2) variants {
+        when 0: add_one extent 2
+        twice extent 2
+      }
+    }
+    launch (%x, %y) sizes (n) variants {
+      when eq(mod(n, 4), 0): add_one extent n
+      when le(n, 2): twice extent n
+      through_scratch extent n scratch n*4
+    }
+    read %k defines {m}
+    launch (%x, %z) sizes (n) variants {
+      when le(m, 0): add_one extent n
+      twice extent n
+    }
+    return "y" = %y: f32[n], "z" = %z: f32[n], "p" = %p: f32[2]
+  })");
+  const auto run_both = [&](std::initializer_list<double> x, int64_t k) {
+    const Tensor inputs[] = {f32({static_cast<int64_t>(x.size())}, x), i64({1}, {k})};
+    return e.run(inputs);
+  };
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    EXPECT_EQ(values(run_both({5, 6, 7, 8}, 0)[0]), (std::vector<double>{6, 7, 8, 9}));
+    EXPECT_EQ(values(run_both({5, 6}, 0)[0]), (std::vector<double>{10, 12}));
+    EXPECT_EQ(values(run_both({5, 6, 7}, 0)[0]), (std::vector<double>{5, 6, 7}));
+    EXPECT_EQ(values(run_both({5, 6}, 0)[1]), (std::vector<double>{6, 7}));
+    EXPECT_EQ(values(run_both({5, 6}, 1)[1]), (std::vector<double>{10, 12}));
+    EXPECT_EQ(values(run_both({5, 6}, 1)[2]), (std::vector<double>{2, 4}));
+  }
+}
+
 TEST(Executable, InPlaceBuffersShareTheArena) {
   const Executable chain = load(kChain);
   const Dims dims[] = {{1000}};
