@@ -20,7 +20,7 @@ import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODELS = ROOT / ".models"
-FUSELOOM = ROOT / "build" / "dev" / "fuseloom"
+FUSELOOM = ROOT / "build" / "release" / "fuseloom"
 
 # ---- tensors as .npy files ------------------------------------------------------------------------------------------
 CODES = {"<f4": "f", "<i4": "i", "<i8": "q"}

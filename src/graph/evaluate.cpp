@@ -76,7 +76,7 @@ class Interpreter {
       check_output(id, node, i, outputs[i]);
       slot(node.outputs[i]) = outputs[i];
     }
-    if (options_ != nullptr && options_->after_node) options_->after_node(id, outputs);
+    if (options_ != nullptr && options_->after_node) options_->after_node(graph_, id, outputs);
   }
 
   void define_symbols(NodeId id, const Node& node, std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
@@ -122,7 +122,7 @@ class Interpreter {
     SymbolValues outer;
     for (const std::string& symbol : subgraph.outer_symbols()) outer.emplace(symbol, symbols_.at(symbol));
     SymbolValues symbols = bind_symbols(subgraph, inputs, outer);
-    return Interpreter(subgraph, std::move(symbols), nullptr).run(inputs);
+    return Interpreter(subgraph, std::move(symbols), options_).run(inputs);
   }
 
   std::vector<Tensor> run_if(const Node& node, std::span<const Tensor> inputs) const {

@@ -19,8 +19,8 @@ using SymbolValues = std::map<std::string, int64_t>;
 SymbolValues bind_symbols(const Graph& graph, std::span<const Tensor> inputs, const SymbolValues& outer = {});
 
 struct EvaluateOptions {
-  // Called after each top-level node with its outputs (B20); for bisection.
-  std::function<void(NodeId, std::span<const Tensor>)> after_node;
+  // Called after each node with its outputs (B20), those of subgraphs included, each time they run; for bisection.
+  std::function<void(const Graph&, NodeId, std::span<const Tensor>)> after_node;
   SymbolValues outer;        // values of outer_symbols
 };
 // Inputs in the order of graph.inputs(). Intermediate tensors are freed after their last use. The results own their

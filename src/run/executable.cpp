@@ -95,7 +95,7 @@ Profile Executable::profile() const {
   return profile;
 }
 
-void Executable::set_line_hook(std::function<void(size_t line, const program::Line&, std::span<const Tensor>)> hook) const {
+void Executable::set_line_hook(LineHook hook) const {
   const std::lock_guard lock(impl_->mutex);
   impl_->hook = hook ? std::make_shared<const LineHook>(std::move(hook)) : nullptr;
   impl_->instruments.store(impl_->profiling || impl_->hook != nullptr, std::memory_order_release);

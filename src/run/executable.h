@@ -59,6 +59,11 @@ struct Profile {
   std::string chrome_trace() const;              // JSON
 };
 
+// Shows what a line wrote (B20): temporaries, with `written[i]` the contents of `buffers[i]`. The lines of branches and bodies
+// come with their own program, before the if or while they belong to.
+using LineHook = std::function<void(const program::Program& program, size_t line, std::span<const program::BufferId> buffers,
+                                    std::span<const Tensor> written)>;
+
 class Executable {
  public:
   // Takes the program; runs its init lines. `keep_alive` holds the kernels' library.
@@ -83,8 +88,7 @@ class Executable {
 
   void set_profiling(bool on) const;
   Profile profile() const;
-  // Called after every line with the values it wrote (B20).
-  void set_line_hook(std::function<void(size_t line, const program::Line&, std::span<const Tensor>)> hook) const;
+  void set_line_hook(LineHook hook) const;
 
  private:
   struct Impl;

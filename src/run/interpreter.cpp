@@ -360,7 +360,7 @@ void Run::run_step_with_instruments(size_t line) {
   if (mode_.hook != nullptr) {
     std::vector<Tensor> written;
     for (const BufferId id : step.written) written.push_back(tensor(id));
-    (*mode_.hook)(line, what, written);
+    (*mode_.hook)(program_, line, step.written, written);
   }
   if (loaded_.options_.poison) {
     for (const int32_t storage : step.arena_deaths) poison_storage(storage);

@@ -8,8 +8,6 @@
 
 namespace fuseloom::run {
 
-using LineHook = std::function<void(size_t line, const program::Line&, std::span<const Tensor>)>;
-
 double seconds_now();
 
 // The statistics of one program's lines; runs on several threads add to the same.

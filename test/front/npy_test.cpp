@@ -29,7 +29,9 @@ TEST(Npy, EveryTypeAndRankSurvives) {
       EXPECT_EQ(read.dtype(), dtype);
       EXPECT_EQ(read.dims(), dims);
       EXPECT_EQ((bytes.size() - static_cast<size_t>(tensor.bytes())) % 64, 0u);
-      if (tensor.bytes() > 0) EXPECT_EQ(std::memcmp(read.data(), tensor.data(), static_cast<size_t>(tensor.bytes())), 0);
+      if (tensor.bytes() > 0) {
+        EXPECT_EQ(std::memcmp(read.data(), tensor.data(), static_cast<size_t>(tensor.bytes())), 0);
+      }
     }
   }
 }

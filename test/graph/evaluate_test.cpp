@@ -86,7 +86,7 @@ TEST(Evaluate, AfterNodeSeesEveryNode) {
   const Graph graph = parse("graph g(%x: f32[n]) { %y = neg(%x) %v, %mean = layer_norm(%y) {axis = 0, epsilon = 1.0} return %v }");
   std::vector<size_t> outputs;
   evaluate(graph, std::vector<Tensor>{floats({2}, {1, 2})},
-           {.after_node = [&](NodeId, std::span<const Tensor> values) { outputs.push_back(values.size()); }});
+           {.after_node = [&](const Graph&, NodeId, std::span<const Tensor> values) { outputs.push_back(values.size()); }});
   EXPECT_EQ(outputs, (std::vector<size_t>{1, 2}));
 }
 

@@ -324,9 +324,11 @@ TEST(Executable, ProfilesLines) {
 TEST(Executable, ShowsWhatLinesWrite) {
   const Executable chain = load(kChain);
   std::vector<std::vector<double>> seen;
-  chain.set_line_hook([&](size_t line, const program::Line&, std::span<const Tensor> written) {
+  chain.set_line_hook([&](const program::Program& program, size_t line, std::span<const program::BufferId> buffers, std::span<const Tensor> written) {
+    EXPECT_EQ(&program, &chain.program());
     EXPECT_EQ(line, seen.size());
     ASSERT_EQ(written.size(), 1u);
+    ASSERT_EQ(buffers.size(), 1u);
     seen.push_back(values(written[0]));
   });
   run(chain, {f32({2}, {1, 2})});

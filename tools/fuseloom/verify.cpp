@@ -5,7 +5,9 @@
 // 3. The oracle evaluates the graph after the passes, node by node: each value that a kernel stored is compared with the
 //    node that the oracle computed it by. The first one that differs is named.
 #include <cmath>
+#include <deque>
 #include <map>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
@@ -28,25 +30,25 @@ void run_passes(Graph& graph) {
   graph::run_passes(graph, passes);
 }
 
-void name_every_value(Graph& graph) {
+// Names that no other value has, in subgraphs neither.
+void name_every_value(Graph& graph, std::set<std::string>& taken) {
   for (int32_t i = 0; i < graph.value_count(); ++i) {
     const graph::Value& value = graph.value({i});
-    if (value.name.empty() && (!value.producer.valid() || graph.has_node(value.producer))) graph.set_value_name({i}, fmt::format("value_{}", i));
+    if (value.producer.valid() && !graph.has_node(value.producer)) continue;
+    std::string name = value.name;
+    for (size_t n = taken.size(); name.empty() || !taken.insert(name).second; ++n) {
+      name = value.name.empty() ? fmt::format("value_{}", n) : fmt::format("{}_{}", value.name, n);
+    }
+    graph.set_value_name({i}, name);
+  }
+  for (const NodeId id : graph.nodes()) {
+    for (size_t s = 0; s < graph.node(id).subgraphs.size(); ++s) name_every_value(graph.subgraph(id, s), taken);
   }
 }
 
 std::vector<std::string> names_of(std::span<const graph::NamedPass> passes) {
   std::vector<std::string> names;
   for (const graph::NamedPass& pass : passes) names.push_back(pass.name);
-  return names;
-}
-
-// The names of the buffers that the line hook is given after a line, in its order: the temporaries first written there.
-std::vector<std::string> written_names(const program::Program& program, std::span<const program::LiveRange> ranges, size_t line) {
-  std::vector<std::string> names;
-  for (size_t b = 0; b < program.buffers.size(); ++b) {
-    if (program.buffers[b].kind == program::BufferKind::Temporary && ranges[b].first == static_cast<int32_t>(line)) names.push_back(program.buffers[b].name);
-  }
   return names;
 }
 
@@ -76,39 +78,40 @@ int verify(const ModelArguments& arguments) {
   const std::vector<Tensor> inputs = make_inputs(model, arguments);
   Graph graph = model.graph.clone();
   run_passes(graph);
-  name_every_value(graph);
+  std::set<std::string> taken;
+  name_every_value(graph, taken);
 
   progress.show("compiling");
   compile::Options options = make_options(arguments, model, inputs);
   options.skip_passes = names_of(compile::pipeline_passes());
   const compile::Compiled compiled = compile::compile(graph.clone(), options);
-  const program::Program& program = compiled.executable->program();
-  const std::vector<program::LiveRange> ranges = program::live_ranges(program);
 
   progress.show("running");
-  std::map<std::string, Tensor> stored;
-  compiled.executable->set_line_hook([&](size_t line, const program::Line& what, std::span<const Tensor> written) {
-    if (what.nodes.empty()) return;
-    const std::vector<std::string> names = written_names(program, ranges, line);
-    FL_CHECK(names.size() == written.size(), "line {} writes {} values, the hook shows {}", line, names.size(), written.size());
-    for (size_t i = 0; i < names.size(); ++i) stored[names[i]] = written[i].contiguous_copy();
-  });
+  std::map<std::string, std::deque<Tensor>> stored;   // by name: what the runs of its line wrote, first to last
+  const run::LineHook keep = [&](const program::Program& program, size_t line, std::span<const program::BufferId> buffers,
+                                 std::span<const Tensor> written) {
+    if (program.lines[line].nodes.empty()) return;
+    for (size_t i = 0; i < buffers.size(); ++i) {
+      stored[program.buffers[static_cast<size_t>(buffers[i].index)].name].push_back(written[i].contiguous_copy());
+    }
+  };
+  compiled.executable->set_line_hook(keep);
   const std::vector<Tensor> outputs = compiled.executable->run(inputs);
   compiled.executable->set_line_hook({});
 
   Verification kernels, results;
   int64_t done = 0;
   graph::EvaluateOptions watch;
-  watch.after_node = [&](NodeId id, std::span<const Tensor> computed) {
-    progress.show(fmt::format("oracle: node {} of {}", ++done, graph.nodes().size()));
-    const graph::Node& node = graph.node(id);
+  watch.after_node = [&](const Graph& at, NodeId id, std::span<const Tensor> computed) {
+    if (&at == &graph) progress.show(fmt::format("oracle: node {} of {}", ++done, graph.nodes().size()));
+    const graph::Node& node = at.node(id);
     for (size_t i = 0; i < node.outputs.size(); ++i) {
-      const auto found = stored.find(graph.value(node.outputs[i]).name);
-      if (found == stored.end() || !computed[i].valid()) continue;
+      const auto found = stored.find(at.value(node.outputs[i]).name);
+      if (found == stored.end() || found->second.empty() || !computed[i].valid()) continue;
       ++kernels.compared;
-      note(kernels, compare(found->second, computed[i], tolerance_of(computed[i].dtype())),
-           fmt::format("{}, value %{}", graph.describe(id), graph.value(node.outputs[i]).name));
-      stored.erase(found);
+      note(kernels, compare(found->second.front(), computed[i], tolerance_of(computed[i].dtype())),
+           fmt::format("{}, value %{}", at.describe(id), at.value(node.outputs[i]).name));
+      found->second.pop_front();
     }
   };
   const std::vector<Tensor> after_passes = graph::evaluate(graph, inputs, watch);
