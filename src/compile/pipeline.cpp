@@ -66,16 +66,16 @@ void set_scratch(program::Program& program, const std::map<std::string, const ke
 
 void do_nothing(void* const*, const int64_t*, char*, int64_t, int64_t) {}
 
+std::string trace_dir(const Options& options) {
+  if (options.trace_dir) return *options.trace_dir;
+  const char* variable = std::getenv("FUSELOOM_TRACE");
+  return variable != nullptr ? variable : "";
+}
+
 }  // namespace
 
-Compiled compile(Graph graph, const Options& options) {
-  Compiled out;
-  Report& report = out.report;
-  Stopwatch total, watch;
-  const char* trace_variable = std::getenv("FUSELOOM_TRACE");
-  Trace trace(options.trace_dir ? *options.trace_dir : trace_variable != nullptr ? trace_variable : "");
-
-  // 1. Graph passes.
+void run_pipeline_passes(Graph& graph, const Options& options, Report& report, Trace& trace) {
+  Stopwatch watch;
   trace.write("graph.imported", "fl", trace.on() ? graph::to_string(graph) : "");
   if (options.verify) graph::verify(graph);
   const std::vector<graph::NamedPass> passes = pipeline_passes();
@@ -85,60 +85,80 @@ Compiled compile(Graph graph, const Options& options) {
     if (options.after_pass) options.after_pass(name, now);
   };
   report.passes = graph::run_passes(graph, passes, runner);
+  report.graph_text = graph::to_string(graph);
   report.passes_seconds = watch.lap();
+}
 
-  // 2. Groups, kernels, host program.
-  const build::Isa isa = options.isa == build::Isa::Native ? build::detect_isa() : options.isa;
+LoweredTarget lower_for(const Graph& graph, build::Isa isa, const Options& options, Report& report, Trace& trace) {
+  Stopwatch watch;
+  LoweredTarget out{.isa = isa == build::Isa::Native ? build::detect_isa() : isa};
+
+  // 1. Groups, kernels, host program.
   schedule::LowerOptions lower{.hint = options.hint};
   lower.grouping.fuse = options.fuse;
-  lower.target.vector_bytes = build::vector_bytes(isa);
-  lower.target.vector_registers = isa == build::Isa::Avx512 ? 32 : 16;
+  lower.target.vector_bytes = build::vector_bytes(out.isa);
+  lower.target.vector_registers = out.isa == build::Isa::Avx512 ? 32 : 16;
   schedule::LoweredProgram lowered = schedule::lower_program(graph, lower);
+  out.program = std::move(lowered.program);
+  out.kernels = std::move(lowered.kernels);
   report.nodes = lowered.nodes;
   report.kernels = lowered.launches;
-  report.distinct_kernels = lowered.kernels.size();
+  report.distinct_kernels = out.kernels.size();
   report.explanation = std::move(lowered.explanation);
-  report.graph_text = graph::to_string(graph);
-  emit::CppTarget target{.vector_bytes = lower.target.vector_bytes, .fma = isa != build::Isa::Baseline, .avx512 = isa == build::Isa::Avx512};
+  report.kernels_text.clear();
+  const emit::CppTarget target{
+      .vector_bytes = lower.target.vector_bytes, .fma = out.isa != build::Isa::Baseline, .avx512 = out.isa == build::Isa::Avx512};
   std::map<std::string, const kernel::Kernel*> kernels;
-  for (const kernel::Kernel& kernel : lowered.kernels) {
+  for (const kernel::Kernel& kernel : out.kernels) {
     kernels[kernel.name] = &kernel;
     report.kernels_text += kernel::to_string(kernel) + "\n";
   }
-  set_scratch(lowered.program, kernels, target);
-  if (options.verify) program::verify(lowered.program);
-  report.program_text = program::to_string(lowered.program);
+  set_scratch(out.program, kernels, target);
+  if (options.verify) program::verify(out.program);
+  report.program_text = program::to_string(out.program);
   trace.write("groups", "txt", report.explanation);
   if (trace.on()) {
-    for (const kernel::Kernel& kernel : lowered.kernels) trace.write("kernel." + kernel.name, "fl", kernel::to_string(kernel));
+    for (const kernel::Kernel& kernel : out.kernels) trace.write("kernel." + kernel.name, "fl", kernel::to_string(kernel));
   }
   trace.write("program", "fl", report.program_text);
-  report.lower_seconds = watch.lap();
+  report.lower_seconds += watch.lap();
 
-  // 3. Kernels to text, in as many translation units as compile fastest.
-  std::vector<std::string> sources;
-  const size_t units = static_cast<size_t>(std::max(1, build::suggested_source_count(static_cast<int32_t>(lowered.kernels.size()))));
+  // 2. Kernels to text, in as many translation units as compile fastest.
+  report.source.clear();
+  const size_t units = static_cast<size_t>(std::max(1, build::suggested_source_count(static_cast<int32_t>(out.kernels.size()))));
   for (size_t unit = 0; unit < units; ++unit) {
     std::vector<const kernel::Kernel*> part;
-    for (size_t i = unit; i < lowered.kernels.size(); i += units) part.push_back(&lowered.kernels[i]);
+    for (size_t i = unit; i < out.kernels.size(); i += units) part.push_back(&out.kernels[i]);
     if (part.empty()) continue;
-    sources.push_back(emit::to_cpp(part, target));
-    report.source += sources.back();
-    trace.write("source", "cpp", sources.back());
+    out.sources.push_back(emit::to_cpp(part, target));
+    report.source += out.sources.back();
+    trace.write("source", "cpp", out.sources.back());
   }
-  report.emit_seconds = watch.lap();
+  report.emit_seconds += watch.lap();
+  return out;
+}
 
-  // 4. Text to a loaded library.
+Compiled compile(Graph graph, const Options& options) {
+  Compiled out;
+  Report& report = out.report;
+  Stopwatch total, watch;
+  Trace trace(trace_dir(options));
+  run_pipeline_passes(graph, options, report, trace);
+  LoweredTarget lowered = lower_for(graph, options.isa, options, report, trace);
+
+  // Text to a loaded library.
+  watch.lap();
   std::shared_ptr<build::Binary> binary;
-  if (!sources.empty() && !options.dry_run) {
+  if (!lowered.sources.empty() && !options.dry_run) {
     const std::string cache_dir = options.cache_dir ? *options.cache_dir : build::default_cache_dir();
     const build::DiskCache cache(cache_dir);
-    binary = std::make_shared<build::Binary>(build::build_host_library(sources, build::CompileOptions{.isa = isa}, cache_dir.empty() ? nullptr : &cache));
+    binary = std::make_shared<build::Binary>(
+        build::build_host_library(lowered.sources, build::CompileOptions{.isa = lowered.isa}, cache_dir.empty() ? nullptr : &cache));
     report.from_cache = binary->statistics.hits > 0;
   }
   report.build_seconds = watch.lap();
 
-  // 5. The executable.
+  // The executable.
   const run::KernelLookup lookup = [&](const std::string& name) -> run::KernelFunction {
     if (binary == nullptr) return do_nothing;
     return reinterpret_cast<run::KernelFunction>(binary->library.symbol(name));

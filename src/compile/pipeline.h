@@ -55,6 +55,20 @@ struct Compiled {
 // The passes of the pipeline, in order.
 std::vector<graph::NamedPass> pipeline_passes();
 
+// ---- the stages, for outputs that are not run here -------------------------------------------------------------------
+class Trace;
+// 1. Runs the passes.
+void run_pipeline_passes(graph::Graph& graph, const Options& options, Report& report, Trace& trace);
+
+// 2. The host program, its kernels and their translation units for one instruction set, which this machine need not have.
+struct LoweredTarget {
+  build::Isa isa = build::Isa::Baseline;            // never Native
+  program::Program program;
+  std::vector<kernel::Kernel> kernels;
+  std::vector<std::string> sources;
+};
+LoweredTarget lower_for(const graph::Graph& graph, build::Isa isa, const Options& options, Report& report, Trace& trace);
+
 // Takes the graph. Throws UserError, Unsupported or InternalError.
 Compiled compile(graph::Graph graph, const Options& options = {});
 
