@@ -159,6 +159,10 @@ struct Contract {
   sym::Expr lhs_offset = 0, rhs_offset = 0;
   ScalarId accumulator;
   Body epilogue;
+  // With a row axis, n = row * row_pitch + column: the epilogue runs for the columns below row_size only, with `row_axis` as
+  // the row and `n_axis` as the column. (A convolution over padded rows: what lies between them is computed and dropped.)
+  std::string row_axis;
+  sym::Expr row_pitch = 0, row_size = 0;
   int32_t tile_m = 6, tile_n = 32;              // register tile; tile_n a multiple of the vector width
   int32_t block_k = 384, block_m = 96, block_n = 2048;   // cache blocks; block_m, block_n multiples of the tiles
 };

@@ -205,6 +205,7 @@ class Printer {
          c.m_axis, sym::to_string(c.m_size), c.n_axis, sym::to_string(c.n_size), c.k_axis, sym::to_string(c.k_size),
          c.tile_m, c.tile_n, c.block_k, c.block_m, c.block_n);
     ++depth_;
+    if (!c.row_axis.empty()) line("rows {} pitch {} size {}", c.row_axis, sym::to_string(c.row_pitch), sym::to_string(c.row_size));
     operand("lhs", c.lhs, c.lhs_value, c.lhs_packed, c.lhs_offset);
     operand("rhs", c.rhs, c.rhs_value, c.rhs_packed, c.rhs_offset);
     line("epilogue {} {{", definition(c.accumulator));
@@ -525,6 +526,13 @@ class Parser {
     lexer_.expect(",");
     c.block_n = small_integer();
     lexer_.expect("{");
+    if (lexer_.accept("rows")) {
+      c.row_axis = lexer_.expect_name();
+      lexer_.expect("pitch");
+      c.row_pitch = sym::parse_expr(lexer_);
+      lexer_.expect("size");
+      c.row_size = sym::parse_expr(lexer_);
+    }
     const auto operand = [&](std::string_view side, Body& body, ScalarId& value, BufferId& packed, sym::Expr& offset) {
       lexer_.expect(side);
       if (lexer_.accept("packed")) {

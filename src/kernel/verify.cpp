@@ -316,6 +316,10 @@ class Verifier {
     expression(c.m_size);
     expression(c.n_size);
     expression(c.k_size);
+    if (!c.row_axis.empty()) {
+      expression(c.row_pitch);
+      expression(c.row_size);
+    }
     const bool outer_vector = in_vector_;
     in_vector_ = true;   // the bodies are run by vector loops of the emitter
     operand("lhs", c.lhs, c.lhs_value, c.lhs_packed, c.lhs_offset, c.dtype, {c.m_axis, c.k_axis});
@@ -324,6 +328,7 @@ class Verifier {
     const size_t integers = scope_integers_.size(), scalars = scope_scalars_.size();
     define_integer(c.m_axis);
     define_integer(c.n_axis);
+    if (!c.row_axis.empty()) define_integer(c.row_axis);
     check(type(c.accumulator) == c.dtype, "%{} is {}, not {}", name(c.accumulator), dtype_name(type(c.accumulator)),
           dtype_name(c.dtype));
     define_scalar(c.accumulator);

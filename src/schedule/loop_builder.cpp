@@ -69,6 +69,28 @@ void LoopBuilder::open(const std::string& axis, Expr begin, Expr end, Binding bi
   name_level_[axis] = level();
 }
 
+bool LoopBuilder::open_core(const std::vector<Digit>& digits, std::vector<Expr>* positions) {
+  Expr total = 1;
+  for (const Digit& digit : digits) total = total * digit.extent;
+  const bool loop = !total.is_const(1);
+  if (loop) open("c_", 0, total, Binding::Core);
+  std::vector<Expr> values(digits.size(), 0);
+  Expr rest = Expr::symbol("c_");
+  size_t outermost = 0;
+  while (outermost < digits.size() && digits[outermost].extent.is_const(1)) ++outermost;
+  for (size_t i = digits.size(); i-- > outermost;) {
+    if (digits[i].extent.is_const(1)) continue;
+    values[i] = i == outermost ? rest : sym::mod(rest, digits[i].extent);
+    rest = sym::floor_div(rest, digits[i].extent);
+  }
+  for (size_t i = 0; i < digits.size(); ++i) {
+    const Expr position = define(digits[i].name, values[i]);
+    if (!values[i].is_const()) values[i] = position;
+  }
+  if (positions != nullptr) *positions = std::move(values);
+  return loop;
+}
+
 void LoopBuilder::open_reduce(std::vector<kernel::Accumulator> accumulators) {
   Scope scope;
   scope.owner.what = kernel::Reduce{.accumulators = std::move(accumulators)};
@@ -250,6 +272,10 @@ ScalarId LoopBuilder::load(BufferId buffer, DType declared, const Expr& position
   }
   const ScalarId raw = let(declared, std::move(source));
   return compute_dtype(declared) == declared ? raw : apply("cast", compute_dtype(declared), {raw});
+}
+
+ScalarId LoopBuilder::element_of(BufferId buffer, const Expr& position) {
+  return let(kernel_.buffer(buffer).dtype, kernel::Load{.buffer = buffer, .index = simplified(position)});
 }
 
 ScalarId LoopBuilder::value_at(ValueId value, const Index& index, const std::vector<Expr>& guards) {
@@ -615,8 +641,11 @@ void collect(const kernel::Body& body, std::set<std::string>& free, std::set<std
       add(branch->condition);
       collect(branch->then, free, bound);
     } else if (const auto* contract = std::get_if<kernel::Contract>(&statement.what)) {
-      for (const Expr& size : {contract->m_size, contract->n_size, contract->k_size, contract->lhs_offset, contract->rhs_offset}) add(size);
-      bound.insert({contract->m_axis, contract->n_axis, contract->k_axis});
+      for (const Expr& size : {contract->m_size, contract->n_size, contract->k_size, contract->lhs_offset, contract->rhs_offset,
+                               contract->row_pitch, contract->row_size}) {
+        add(size);
+      }
+      bound.insert({contract->m_axis, contract->n_axis, contract->k_axis, contract->row_axis});
       collect(contract->lhs, free, bound);
       collect(contract->rhs, free, bound);
       collect(contract->epilogue, free, bound);

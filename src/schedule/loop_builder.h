@@ -24,6 +24,13 @@ class LoopBuilder {
 
   // ---- loops. The bodies of the open loops form a stack; level 0 is the kernel's own body.
   void open(const std::string& axis, sym::Expr begin, sym::Expr end, kernel::Binding binding, int32_t width = 1, int32_t unroll = 1);
+  // The Core loop over the product of some extents, outermost first, with each name defined as its part of the index. The
+  // positions come back (0 where there is but one). Without a second iteration there is no loop, and false.
+  struct Digit {
+    std::string name;
+    sym::Expr extent;
+  };
+  bool open_core(const std::vector<Digit>& digits, std::vector<sym::Expr>* positions = nullptr);
   void open_reduce(std::vector<kernel::Accumulator> accumulators);
   void close();
   // A body that belongs to a statement other than a loop (the operands and the epilogue of Contract).
@@ -36,6 +43,8 @@ class LoopBuilder {
 
   // ---- values, in the compute type of the graph value's type, rounded to that type.
   ScalarId value_at(ValueId value, const Index& index, const std::vector<sym::Expr>& guards = {});
+  // An element of one of the kernel's own buffers.
+  ScalarId element_of(kernel::BufferId buffer, const sym::Expr& position);
   // The same, and zero where a guard fails.
   ScalarId guarded_value_at(ValueId value, const Index& index, const std::vector<sym::Expr>& guards);
   // Guards that every load has from now on (packing beyond an edge).

@@ -1,10 +1,12 @@
 #include "schedule/lower_contraction.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "base/check.h"
 #include "schedule/loop_builder.h"
+#include "schedule/window_copy.h"
 
 namespace fuseloom::schedule {
 
@@ -16,10 +18,11 @@ using sym::Expr;
 namespace {
 
 constexpr int64_t kBlockM = 384, kBlockN = 512;   // one Core iteration's share of the result
-constexpr int64_t kShortRow = 48;                 // convolution rows shorter than this are joined
+constexpr int64_t kLongSum = 2048;                // convolutions that sum over more take smaller blocks: all of k is packed
 constexpr const char* kM = "m_";
 constexpr const char* kN = "n_";
 constexpr const char* kK = "k_";
+constexpr const char* kRow = "row_";
 
 class ContractionLowering {
  public:
@@ -27,8 +30,10 @@ class ContractionLowering {
       : graph_(graph), group_(group), hint_(hint), node_(graph.node(group.contraction)), value_(node_.outputs[0]),
         accesses_(accesses_of(graph, group)), plan_(graph, group, accesses_, merging(graph, group, accesses_)), build_(graph, group, plan_) {
     convolution_ = node_.op->name == "conv";
+    windowed_ = is_windowed(graph, node_);
     dtype_ = graph.type(value_).dtype == DType::F64 ? DType::F64 : DType::F32;
     const int32_t lanes = std::max<int32_t>(2, target.vector_bytes / static_cast<int32_t>(dtype_bytes(dtype_)));
+    lanes_ = lanes;
     tile_n_ = 2 * lanes;
     wide_ = target.vector_registers >= 32;
     tile_m_ = wide_ ? 14 : 6;
@@ -39,40 +44,23 @@ class ContractionLowering {
   LoweredGroup run() {
     LoweredGroup lowered;
     // One Core iteration per batch entry and block of the result.
-    const Expr m_blocks = sym::simplify(sym::ceil_div(m_size_, block_m()), plan_.facts());
-    const Expr n_blocks = sym::simplify(sym::ceil_div(n_size_, kBlockN), plan_.facts());
-    std::vector<std::pair<std::string, Expr>> digits;
-    for (const LoopAxis* axis : batch_) digits.emplace_back(axis->name, axis->extent);
-    if (groups_ > 1) digits.emplace_back("group_", groups_);
-    digits.emplace_back("m_block_", m_blocks);
-    digits.emplace_back("n_block_", n_blocks);
-    Expr total = 1;
-    for (const auto& [name, extent] : digits) total = total * extent;
-    const bool core = !total.is_const(1);
-    if (core) build_.open("c_", 0, total, Binding::Core);
-    Expr rest = Expr::symbol("c_");
-    std::vector<std::pair<std::string, Expr>> values;
-    for (size_t i = digits.size(); i-- > 0;) {
-      if (digits[i].second.is_const(1)) {
-        values.emplace_back(digits[i].first, 0);
-        continue;
-      }
-      bool more = false;
-      for (size_t j = 0; j < i; ++j) more = more || !digits[j].second.is_const(1);
-      values.emplace_back(digits[i].first, more ? sym::mod(rest, digits[i].second) : rest);
-      if (more) rest = sym::floor_div(rest, digits[i].second);
-    }
-    Expr m_block, n_block;
-    for (size_t i = values.size(); i-- > 0;) {
-      const bool needed = values[i].first != "m_block_" && values[i].first != "n_block_";
-      const Expr value = needed ? build_.define(values[i].first, values[i].second) : build_.name(values[i].first, values[i].second);
-      if (values[i].first == "m_block_") m_block = value;
-      if (values[i].first == "n_block_") n_block = value;
-    }
-    const Expr m_low = build_.name("m_low_", m_block * block_m());
-    const Expr n_low = build_.name("n_low_", n_block * kBlockN);
+    std::vector<LoopBuilder::Digit> digits;
+    for (const LoopAxis* axis : batch_) digits.push_back({axis->name, axis->extent});
+    if (groups_ > 1) digits.push_back({"group_", groups_});
+    digits.push_back({"m_block_", sym::simplify(sym::ceil_div(m_size_, block_m()), plan_.facts())});
+    digits.push_back({"n_block_", sym::simplify(n_blocks(), plan_.facts())});
+    std::vector<Expr> positions;
+    const bool core = build_.open_core(digits, &positions);
+    const Expr m_low = build_.name("m_low_", positions[digits.size() - 2] * block_m());
     const Expr m_count = build_.name("m_count_", sym::min(block_m(), m_size_ - m_low));
-    const Expr n_count = build_.name("n_count_", sym::min(kBlockN, n_size_ - n_low));
+    const Expr n_low = build_.name("n_low_", positions.back() * n_step());
+    const Expr n_limit = build_.name("n_limit_", sym::min(n_step(), n_total() - n_low));     // columns, or rows of a convolution
+    const Expr n_count = row_axis_ == nullptr ? n_limit : build_.name("n_count_", n_limit * window_->pitch());
+    if (windowed_) {
+      window_buffer_ = build_.local("window", dtype_, window_->elements());
+      window_->fill(build_, window_buffer_, block_position(n_low), row_axis_ == nullptr ? Expr(1) : n_limit,
+                    row_axis_ == nullptr ? n_limit : column_size_, lanes_);
+    }
 
     kernel::Contract contract{.m_axis = kM, .n_axis = kN, .k_axis = kK, .m_size = m_count, .n_size = n_count, .k_size = k_size_, .dtype = dtype_};
     contract.tile_m = tile_m_;
@@ -80,6 +68,11 @@ class ContractionLowering {
     contract.block_k = wide_ ? 512 : 384;
     contract.block_m = (wide_ ? 112 : 96) / tile_m_ * tile_m_;
     contract.block_n = static_cast<int32_t>(kBlockN);
+    if (row_axis_ != nullptr) {
+      contract.row_axis = kRow;
+      contract.row_pitch = window_->pitch();
+      contract.row_size = column_size_;
+    }
     for (const bool left : {true, false}) {
       const std::optional<Expr> size = prepared_size(left);
       if (size) {
@@ -102,9 +95,14 @@ class ContractionLowering {
       (left ? contract.lhs_value : contract.rhs_value) = value;
     }
     contract.accumulator = build_.reserve(dtype_);
-    build_.open_block({kM, kN});
+    build_.open_block({kM, kN, kRow});
     define_m(build_, m_low);
-    define_n(build_, n_low);
+    if (row_axis_ != nullptr) {
+      build_.define(row_axis_->name, n_low + Expr::symbol(kRow));
+      if (column_axis_ != nullptr) build_.define(column_axis_->name, Expr::symbol(kN));
+    } else {
+      define_n(build_, n_low);
+    }
     build_.pin(contract.accumulator);
     ScalarId result = contract.accumulator;
     const DType declared = graph_.type(value_).dtype;
@@ -133,6 +131,7 @@ class ContractionLowering {
  private:
   // The two matrix axes must stay apart; they would merge where every access allows it (a contraction over one element).
   static AxisPlan::Merge merging(const Graph& graph, const Group& group, const std::vector<MemoryAccess>& accesses) {
+    if (is_windowed(graph, graph.node(group.contraction))) return AxisPlan::Merge::Off;
     const Index& at = group.uses.at(graph.node(group.contraction).outputs[0])[0].index;
     const AxisPlan merged(graph, group, accesses);
     for (const LoopAxis& axis : merged.axes()) {
@@ -161,14 +160,15 @@ class ContractionLowering {
     if (convolution_) {
       m_axis_ = loop_axis_of(at[1]);
       groups_ = node_.attrs.integer("groups", 1);
-      std::vector<const LoopAxis*> spatial;
-      for (size_t d = 2; d < at.size(); ++d) {
-        const LoopAxis* axis = loop_axis_of(at[d]);
-        if (axis != nullptr && (spatial.empty() || spatial.back() != axis)) spatial.push_back(axis);
-      }
-      if (!spatial.empty()) {
-        const bool join = hinted(spatial.back()->extent, hint_) < kShortRow;
-        n_axes_ = join ? spatial : std::vector<const LoopAxis*>{spatial.back()};
+      if (windowed_) {
+        column_axis_ = loop_axis_of(at.back());
+        column_size_ = graph_.type(value_).shape.back();
+        if (at.size() > 3) row_axis_ = loop_axis_of(at[at.size() - 2]);
+      } else {
+        // One element of the input for each of the result: the spatial axes are one wherever the addresses allow it.
+        for (size_t d = 2; d < at.size(); ++d) {
+          if (const LoopAxis* axis = loop_axis_of(at[d])) n_axis_ = axis;
+        }
       }
     } else {
       const size_t a_rank = graph_.type(node_.inputs[0]).shape.size(), b_rank = graph_.type(node_.inputs[1]).shape.size();
@@ -176,9 +176,9 @@ class ContractionLowering {
       if (b_rank == 1) {
         // A product with a vector: its rows are the lanes.
         swapped_ = true;
-        if (a_rank > 1 && last != nullptr) n_axes_ = {last};
+        if (a_rank > 1) n_axis_ = last;
       } else {
-        if (last != nullptr) n_axes_ = {last};
+        n_axis_ = last;
         if (a_rank > 1) m_axis_ = loop_axis_of(at[at.size() - 2]);
       }
     }
@@ -187,13 +187,52 @@ class ContractionLowering {
       FL_CHECK(m_axis_ != nullptr, "a grouped convolution with one output channel");
       m_size_ = sym::floor_div(m_size_, groups_);
     }
-    n_size_ = 1;
-    for (const LoopAxis* axis : n_axes_) n_size_ = n_size_ * axis->extent;
+    if (windowed_ && row_axis_ == nullptr) n_axis_ = column_axis_;
+    n_size_ = n_axis_ == nullptr ? Expr(1) : n_axis_->extent;
     for (const LoopAxis& axis : plan_.axes()) {
-      if (&axis != m_axis_ && std::find(n_axes_.begin(), n_axes_.end(), &axis) == n_axes_.end()) batch_.push_back(&axis);
+      if (&axis != row_axis_ && &axis != column_axis_ && &axis != m_axis_ && &axis != n_axis_) batch_.push_back(&axis);
     }
     k_size_ = 1;
     for (const Axis& axis : group_.local_axes.at(group_.contraction)) k_size_ = k_size_ * axis.extent;
+    if (!windowed_) return;
+    block_n_ = k_size_.is_const() && *k_size_.as_const() <= kLongSum ? kBlockN : kBlockN / 4;
+    if (row_axis_ == nullptr) {
+      window_.emplace(graph_, node_, 1, sym::min(column_size_, block_n_));
+      return;
+    }
+    rows_ = sym::max(1, sym::floor_div(block_n_, column_size_ + WindowCopy::reach(graph_, node_, position().size() - 3)));
+    rows_ = sym::min(rows_, row_axis_->extent);
+    window_.emplace(graph_, node_, rows_, column_size_);
+  }
+
+  // More than one element of the input for an element of the result, or some that are not there.
+  static bool is_windowed(const Graph& graph, const Node& node) {
+    if (node.op->name != "conv") return false;
+    const size_t spatial = graph.type(node.inputs[0]).shape.size() - 2;
+    if (spatial == 0) return false;
+    const std::vector<Expr> extents = window_extents(graph, node);
+    const std::vector<int64_t> strides = node.attrs.integers("strides", std::vector<int64_t>(spatial, 1));
+    const bool plain = std::all_of(extents.begin() + 1, extents.end(), [](const Expr& size) { return size.is_const(1); }) &&
+                       std::all_of(strides.begin(), strides.end(), [](int64_t stride) { return stride == 1; });
+    const auto none = [&](std::string_view pads) {
+      if (!node.attrs.has(pads)) return true;
+      const op::Shape shape = node.attrs.shape(pads);
+      return std::all_of(shape.begin(), shape.end(), [](const Expr& pad) { return pad.is_const(0); });
+    };
+    return !plain || !none("pads_low") || !none("pads_high");
+  }
+
+  // What the blocks along n count: rows of a convolution, columns of everything else.
+  Expr n_step() const { return row_axis_ != nullptr ? rows_ : windowed_ ? Expr(block_n_) : Expr(kBlockN); }
+  Expr n_total() const { return row_axis_ != nullptr ? row_axis_->extent : n_size_; }
+  Expr n_blocks() const { return sym::ceil_div(n_total(), n_step()); }
+  // The position in the convolution's result where a block begins.
+  Index block_position(const Expr& n_low) const {
+    Index at = position();
+    if (groups_ > 1) at[1] = Expr::symbol("group_") * m_size_;   // any channel of the group
+    at.back() = row_axis_ == nullptr ? n_low : Expr(0);
+    if (row_axis_ != nullptr) at[at.size() - 2] = n_low;
+    return at;
   }
 
   void define_m(LoopBuilder& build, const Expr& low) const {
@@ -202,13 +241,7 @@ class ContractionLowering {
     build.define(m_axis_->name, group + low + Expr::symbol(kM));
   }
   void define_n(LoopBuilder& build, const Expr& low) const {
-    Expr rest = low + Expr::symbol(kN);
-    std::vector<std::pair<std::string, Expr>> values;
-    for (size_t i = n_axes_.size(); i-- > 0;) {
-      values.emplace_back(n_axes_[i]->name, i == 0 ? rest : sym::mod(rest, n_axes_[i]->extent));
-      rest = sym::floor_div(rest, n_axes_[i]->extent);
-    }
-    for (size_t i = values.size(); i-- > 0;) build.define(values[i].first, values[i].second);
+    if (n_axis_ != nullptr) build.define(n_axis_->name, low + Expr::symbol(kN));
   }
   std::vector<Expr> define_k(LoopBuilder& build) const {
     std::vector<Expr> position;
@@ -233,7 +266,7 @@ class ContractionLowering {
       define_m(build, low);
     } else {
       if (groups_ > 1) build.define(m_axis_->name, Expr::symbol("group_") * m_size_);   // any channel of the group
-      define_n(build, low);
+      if (!windowed_) define_n(build, low);
     }
     const std::vector<Expr> k = define_k(build);
     if (!convolution_) {
@@ -241,8 +274,8 @@ class ContractionLowering {
       return build.value_at(node_.inputs[first ? 0 : 1], first ? matmul_lhs_read(graph_, node_, position(), k[0]) : matmul_rhs_read(graph_, node_, position(), k[0]));
     }
     if (left) return build.value_at(node_.inputs[1], weight_read(graph_, node_, position(), k));
-    const GuardedIndex at = window_read(graph_, node_, position(), k);
-    return build.guarded_value_at(node_.inputs[0], at.index, at.guards);
+    if (windowed_) return build.element_of(window_buffer_, window_->position(k) + Expr::symbol(kN));
+    return build.value_at(node_.inputs[0], window_read(graph_, node_, position(), k).index);
   }
 
   // The number of rows (columns) of an operand that can be packed once: it is computed from constants alone and does not
@@ -310,12 +343,21 @@ class ContractionLowering {
   const std::vector<MemoryAccess> accesses_;
   const AxisPlan plan_;
   LoopBuilder build_;
-  bool convolution_ = false, swapped_ = false, wide_ = false;
+  bool convolution_ = false, windowed_ = false, swapped_ = false, wide_ = false;
   int64_t groups_ = 1;
   DType dtype_ = DType::F32;
   int32_t tile_m_ = 6, tile_n_ = 32;
   const LoopAxis* m_axis_ = nullptr;
-  std::vector<const LoopAxis*> n_axes_, batch_;
+  const LoopAxis* n_axis_ = nullptr;
+  std::vector<const LoopAxis*> batch_;
+  // A convolution over windows: its last two spatial axes.
+  const LoopAxis* row_axis_ = nullptr;
+  const LoopAxis* column_axis_ = nullptr;
+  Expr column_size_ = 1, rows_ = 1;
+  int64_t block_n_ = kBlockN;
+  std::optional<WindowCopy> window_;
+  kernel::BufferId window_buffer_;
+  int32_t lanes_ = 16;
   Expr m_size_ = 1, n_size_ = 1, k_size_ = 1;
 };
 

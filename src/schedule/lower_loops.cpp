@@ -224,49 +224,24 @@ class LoopLowering {
     Expr low, high;
   };
   bool open_core(const std::vector<const LoopAxis*>& outer, std::vector<Chunked>& chunked) {
-    std::vector<std::pair<std::string, Expr>> digits;     // name, extent; outermost first
-    for (const LoopAxis* axis : outer) digits.emplace_back(axis->name, axis->extent);
-    for (Chunked& chunk : chunked) {
-      const Expr count = sym::simplify(sym::ceil_div(chunk.axis->extent, chunk.size), plan_.facts());
-      digits.emplace_back("chunk_" + chunk.axis->name, count);
+    std::vector<LoopBuilder::Digit> digits;
+    for (const LoopAxis* axis : outer) digits.push_back({axis->name, axis->extent});
+    for (const Chunked& chunk : chunked) {
+      digits.push_back({"chunk_" + chunk.axis->name, sym::simplify(sym::ceil_div(chunk.axis->extent, chunk.size), plan_.facts())});
     }
-    Expr total = 1;
-    for (const auto& [name, extent] : digits) total = total * extent;
-    if (total.is_const(1)) {
-      for (Chunked& chunk : chunked) {
-        chunk.low = 0;
-        chunk.high = chunk.axis->extent;
-      }
-      return false;
-    }
-    build_.open("c_", 0, total, Binding::Core);
-    Expr rest = Expr::symbol("c_");
-    std::vector<Expr> values(digits.size());
-    for (size_t i = digits.size(); i-- > 0;) {
-      if (digits[i].second.is_const(1)) {
-        values[i] = 0;
-        continue;
-      }
-      bool more = false;
-      for (size_t j = 0; j < i; ++j) more = more || !digits[j].second.is_const(1);
-      values[i] = more ? sym::mod(rest, digits[i].second) : rest;
-      if (more) rest = sym::floor_div(rest, digits[i].second);
-    }
-    for (size_t i = 0; i < digits.size(); ++i) {
-      if (i < outer.size()) {
-        build_.define(digits[i].first, values[i]);
-        continue;
-      }
-      Chunked& chunk = chunked[i - outer.size()];
-      if (digits[i].second.is_const(1)) {
+    std::vector<Expr> positions;
+    const bool core = build_.open_core(digits, &positions);
+    for (size_t i = 0; i < chunked.size(); ++i) {
+      Chunked& chunk = chunked[i];
+      if (digits[outer.size() + i].extent.is_const(1)) {
         chunk.low = 0;
         chunk.high = chunk.axis->extent;
         continue;
       }
-      chunk.low = build_.define("low_" + chunk.axis->name, values[i] * chunk.size);
+      chunk.low = build_.define("low_" + chunk.axis->name, positions[outer.size() + i] * chunk.size);
       chunk.high = build_.define("high_" + chunk.axis->name, sym::min(chunk.axis->extent, chunk.low + chunk.size));
     }
-    return true;
+    return core;
   }
 
   void open_vector(const Expr& low, const Expr& high) { build_.open(vector_->name, low, high, Binding::Vector, width_, unroll_); }

@@ -45,19 +45,9 @@ LoweredGroup lower_scan(const Graph& graph, const Group& group, const CpuTarget&
     outer.pop_back();
   }
   const int32_t width = std::max<int32_t>(2, target.vector_bytes / static_cast<int32_t>(std::max<int64_t>(4, dtype_bytes(compute_dtype(type.dtype)))));
-  Expr total = 1;
-  for (const LoopAxis* each : outer) total = total * each->extent;
-  const bool core = !total.is_const(1);
-  if (core) {
-    build.open("c_", 0, total, Binding::Core);
-    Expr rest = Expr::symbol("c_");
-    std::vector<std::pair<std::string, Expr>> values;
-    for (size_t i = outer.size(); i-- > 0;) {
-      values.emplace_back(outer[i]->name, i == 0 ? rest : sym::mod(rest, outer[i]->extent));
-      rest = sym::floor_div(rest, outer[i]->extent);
-    }
-    for (size_t i = values.size(); i-- > 0;) build.define(values[i].first, values[i].second);
-  }
+  std::vector<LoopBuilder::Digit> digits;
+  for (const LoopAxis* each : outer) digits.push_back({each->name, each->extent});
+  const bool core = build.open_core(digits);
   if (lanes != nullptr) build.open(lanes->name, 0, lanes->extent, Binding::Vector, width, 1);
   const DType compute = compute_dtype(type.dtype);
   if (scanned) {
