@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "op/decompose.h"
 #include "op/multiply.h"
 #include "op/op.h"
 #include "op/schema.h"
@@ -463,6 +464,7 @@ void add_contraction_ops(OpTable& table) {
        .attrs = std::move(transpose_attrs),
        .infer = infer_conv_transpose,
        .reference = convolution_reference(true),
+       .decompose = decompose_conv_transpose,
        .flops = [](const InferContext& context, std::span<const TensorType>) {
          const TensorType& w = context.in(1);
          return count_of(context.in(0).shape) * w.shape[1] * kernel_count(w) * 2;

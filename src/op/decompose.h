@@ -34,4 +34,6 @@ class Algebra {
   OpBuilder& builder_;
 };
 
+std::vector<Val> decompose_conv_transpose(OpBuilder& builder, const DecomposeContext& context);   // conv_transpose.cpp
+
 }  // namespace fuseloom::op

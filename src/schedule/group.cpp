@@ -472,12 +472,6 @@ class Grouper {
           GuardedIndex at = window_read(graph_, node, use.index, local);
           at.guards.insert(at.guards.begin(), use.guards.begin(), use.guards.end());
           read(group_id, node.inputs[0], Use{.index = at.index, .guards = at.guards, .budget = kInsideWindow});
-          if (node.op->name == "conv") {
-            read(group_id, node.inputs[1], Use{.index = weight_read(graph_, node, use.index, local), .budget = kInsideWindow});
-            if (node.inputs.size() > 2 && node.inputs[2].valid()) {
-              read(group_id, node.inputs[2], Use{.index = {use.index[1]}, .budget = kRepeatedRow});
-            }
-          }
           break;
         }
         case LoopRole::Contraction: {

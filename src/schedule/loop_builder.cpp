@@ -544,7 +544,6 @@ ScalarId LoopBuilder::window(NodeId id, const Index& index, const std::vector<Ex
   const op::TensorType& x = graph_.type(node.inputs[0]);
   const DType declared = graph_.type(node.outputs[0]).dtype;
   const DType type = compute_dtype(declared);
-  const bool convolution = node.op->name == "conv";
   const bool maximum = node.op->name == "max_pool";
   const op::Combine combine_with = maximum ? op::Combine::Max : op::Combine::Add;
   const ScalarId result = reserve(type);
@@ -564,16 +563,9 @@ ScalarId LoopBuilder::window(NodeId id, const Index& index, const std::vector<Ex
   } else {
     value = guarded_value_at(node.inputs[0], at.index, inside);
   }
-  if (convolution) value = apply("mul", type, {value, value_at(node.inputs[1], weight_read(graph_, node, index, folded))});
   accumulate(result, value);
   close_local_axes(id);
   close();
-  if (convolution) {
-    if (node.inputs.size() > 2 && node.inputs[2].valid()) {
-      return round_to(declared, apply("add", type, {result, value_at(node.inputs[2], {index[1]})}));
-    }
-    return round_to(declared, result);
-  }
   if (maximum) return result;
   // Average: divide by the number of positions that count.
   const size_t spatial = x.shape.size() - 2;

@@ -32,6 +32,9 @@ class LoopBuilder {
   };
   bool open_core(const std::vector<Digit>& digits, std::vector<sym::Expr>* positions = nullptr);
   void open_reduce(std::vector<kernel::Accumulator> accumulators);
+  // Loops over the axes that a node folds in place; positions along them.
+  std::vector<sym::Expr> open_local_axes(NodeId id);
+  void close_local_axes(NodeId id);
   void close();
   // A body that belongs to a statement other than a loop (the operands and the epilogue of Contract).
   void open_block(const std::vector<std::string>& names);
@@ -112,8 +115,6 @@ class LoopBuilder {
   ScalarId gather(NodeId id, const Index& index, const std::vector<sym::Expr>& guards);
   ScalarId small_reduction(NodeId id, const Index& index, const std::vector<sym::Expr>& guards);
   ScalarId window(NodeId id, const Index& index, const std::vector<sym::Expr>& guards);
-  std::vector<sym::Expr> open_local_axes(NodeId id);
-  void close_local_axes(NodeId id);
   bool is_external(ValueId value) const;
   void check_index(const std::string& node, ScalarId index, const sym::Expr& size, const std::vector<sym::Expr>& guards);
 

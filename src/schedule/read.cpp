@@ -14,8 +14,14 @@ using sym::Expr;
 
 namespace {
 
-// A convolution computed in place: nothing is shared between output channels, so a matrix product has nothing to gain.
+int64_t normalized(int64_t axis, size_t rank) { return axis < 0 ? axis + static_cast<int64_t>(rank) : axis; }
+
+bool contraction_dtype(DType dtype) { return dtype == DType::F32 || dtype == DType::F64 || dtype == DType::F16 || dtype == DType::BF16; }
+
+}  // namespace
+
 bool is_direct_convolution(const Graph& graph, const Node& node) {
+  if (node.op->name != "conv") return false;
   const op::Shape& w = graph.type(node.inputs[1]).shape;
   const int64_t groups = node.attrs.integer("groups", 1);
   const auto out_channels = w[0].as_const();
@@ -24,12 +30,6 @@ bool is_direct_convolution(const Graph& graph, const Node& node) {
   const bool constant_kernel = std::all_of(w.begin() + 2, w.end(), [](const Expr& size) { return size.is_const(); });
   return constant_kernel && *in_channels == 1 && *out_channels / groups <= 2 && groups > 1;
 }
-
-int64_t normalized(int64_t axis, size_t rank) { return axis < 0 ? axis + static_cast<int64_t>(rank) : axis; }
-
-bool contraction_dtype(DType dtype) { return dtype == DType::F32 || dtype == DType::F64 || dtype == DType::F16 || dtype == DType::BF16; }
-
-}  // namespace
 
 LoopRole loop_role(const Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
@@ -58,9 +58,7 @@ LoopRole loop_role(const Graph& graph, NodeId id) {
     case Family::Window: return record.name == "max_pool" || record.name == "average_pool" ? LoopRole::Window : LoopRole::None;
     case Family::Contraction:
       if (!contraction_dtype(dtype)) return LoopRole::None;
-      if (record.name == "matmul") return LoopRole::Contraction;
-      if (record.name == "conv") return is_direct_convolution(graph, node) ? LoopRole::Window : LoopRole::Contraction;
-      return LoopRole::None;
+      return record.name == "matmul" || record.name == "conv" ? LoopRole::Contraction : LoopRole::None;
     case Family::Scatter:
     case Family::Composite:
     case Family::Extern:

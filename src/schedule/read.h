@@ -17,11 +17,13 @@ enum class LoopRole : uint8_t {
   Gather,            // reads at an index that is itself a value
   Reduction,         // folds axes in loops of the group
   SmallReduction,    // folds a few elements in place
-  Window,            // pools and direct convolutions: folds kernel axes in place
+  Window,            // pools: folds kernel axes in place
   Contraction,
   Scan,
 };
 LoopRole loop_role(const graph::Graph& graph, NodeId id);
+// A convolution whose output channels share nothing, so that a matrix product has nothing to gain.
+bool is_direct_convolution(const graph::Graph& graph, const graph::Node& node);
 // A reduction over at most this many elements, known as a constant, is computed in place.
 inline constexpr int64_t kSmallReduction = 16;
 
