@@ -380,21 +380,22 @@ void CppKernelWriter::contract_epilogue(const Contract& contract, const Contract
   const std::string m = names_.declare(contract.m_axis);
   out_.line("const i64 {} = {} + {};", m, names.m0, row);
   declare_axis(contract.m_axis, m, 0, contract.m_size);
-  // The columns of the block, or of one of its rows: where they begin and end, and how far the tile lies behind.
-  std::string first = names.n0, last = fmt::format("{} + {}", names.n0, names.nb), behind = names.n0;
+  // The columns of the block, or of one of its rows: where they begin, how many they are, and how far the tile lies behind.
+  std::string first = names.n0, count = names.nb, behind = names.n0;
   sym::Expr columns = contract.n_size;
   if (!contract.row_axis.empty()) {
     hoist(contract.epilogue, {contract.row_axis, contract.n_axis});
-    const std::string r = names_.declare(contract.row_axis), begin = names_.declare("begin"), end = names_.declare("end");
+    const std::string r = names_.declare(contract.row_axis), begin = names_.declare("begin"), size = names_.declare("size");
+    const std::string last = fmt::format("{} + {}", names.n0, names.nb);
     const std::string pitch = names_.declare("pitch");
     out_.line("const i64 {} = {};", pitch, integer(contract.row_pitch));
     out_.open("for (i64 {} = {} / {}; {}*{} < {}; ++{})", r, names.n0, pitch, r, pitch, last, r);
     out_.line("const i64 {} = {}({} - {}*{}, 0);", begin, prelude_.integer("max", 0), names.n0, r, pitch);
-    out_.line("const i64 {} = {}({}, {}({} - {}*{}, {}));", end, prelude_.integer("max", 0), begin, prelude_.integer("min", 0), last, r,
-              pitch, integer(contract.row_size));
+    out_.line("const i64 {} = {}({}({} - {}*{}, {}) - {}, 0);", size, prelude_.integer("max", 0), prelude_.integer("min", 0), last, r,
+              pitch, integer(contract.row_size), begin);
     declare_axis(contract.row_axis, r, 0, contract.n_size);
     first = begin;
-    last = end;
+    count = size;
     behind = fmt::format("({} - {}*{})", names.n0, r, pitch);
     columns = contract.row_size;
   }
@@ -403,7 +404,8 @@ void CppKernelWriter::contract_epilogue(const Contract& contract, const Contract
   const std::string place = fmt::format("{} + {}*{}", names.tile, row, names.layout.tile_pitch);
   if (lanes > 1 && is_vectorizable(contract.epilogue, varying)) {
     const std::string load = prelude_.memory("load", contract.dtype, lanes);
-    const sym::Expr begin = internal_symbol("contract.first", first), end = internal_symbol("contract.last", last);
+    const sym::Expr begin = internal_symbol("contract.first", first);
+    const sym::Expr end = begin + internal_symbol("contract.count", count);
     vector_versions(contract.n_axis, begin, end, lanes, std::max(1, std::min(contract.tile_n / lanes, 4)), [&] {
       std::vector<std::string> sums;
       for (int copy = 0; copy < vector_->copies; ++copy)
@@ -415,7 +417,7 @@ void CppKernelWriter::contract_epilogue(const Contract& contract, const Contract
   } else {
     open_scope();
     const std::string n = names_.declare(contract.n_axis);
-    out_.open("for (i64 {} = {}; {} < {}; ++{})", n, first, n, last, n);
+    out_.open("for (i64 {} = {}; {} < {} + {}; ++{})", n, first, n, first, count, n);
     declare_axis(contract.n_axis, n, 0, columns);
     define_uniform(contract.accumulator, fmt::format("({})[{} - {}]", place, n, behind));
     body(contract.epilogue);

@@ -457,7 +457,7 @@ void add_contraction_ops(OpTable& table) {
   transpose_attrs.push_back(required_attr("output_padding", Kind::Integers));
   table.add(
       {.name = "conv_transpose",
-       .family = Family::Contraction,
+       .family = Family::Composite,
        .summary = "transposed convolution of [n, c, d...] with [c, o / groups, k...]; negative pads extend with zeros",
        .min_inputs = 2,
        .max_inputs = 3,
