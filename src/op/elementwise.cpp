@@ -407,6 +407,7 @@ class RuleProgram {
       std::array<const void*, 3> args = {};
       for (size_t i = 0; i < step.args.size(); ++i) args[i] = buffers_[step.args[i]].bytes;
       step.function(args.data(), buffers_[step.result].bytes, n);
+      if (is_int(step.dtype) && dtype_bits(step.dtype) < 64) wrap(step.dtype, buffers_[step.result], n);
     }
     return buffers_[result_].bytes;
   }
@@ -416,6 +417,7 @@ class RuleProgram {
     ChunkFn function;
     std::vector<size_t> args;
     size_t result;
+    DType dtype = DType::Bool;  // of the result
   };
   struct Place {
     size_t buffer;
@@ -442,12 +444,21 @@ class RuleProgram {
         step.function = primitive.functions[static_cast<size_t>(domain_of(dtypes.back()))];
         step.result = buffers_.size();
         buffers_.emplace_back();
-        const size_t result = step.result;
+        step.dtype = primitive_result(primitive, dtypes, node.name);
+        const Place place{step.result, step.dtype};
         steps_.push_back(std::move(step));
-        return {result, primitive_result(primitive, dtypes, node.name)};
+        return place;
       }
     }
     __builtin_unreachable();
+  }
+
+  // Every call of a rule gives a number of its type: a quotient of 64-bit numbers would not wrap to the right one.
+  static void wrap(DType dtype, ChunkBuffer& buffer, int64_t n) {
+    with_storage(dtype, [&]<class Storage>() {
+      auto* const values = buffer.as<Computed<Storage>>();
+      for (int64_t i = 0; i < n; ++i) values[i] = load(store<Storage>(values[i]));
+    });
   }
 
   // A constant is rounded to the compute dtype, as kernels hold it.

@@ -583,7 +583,12 @@ void Run::deliver(BufferId id, Tensor value, bool placed) {
     const size_t output = static_cast<size_t>(storage.index);
     context_.direct[output] = results_[output].valid() ? 0 : 1;
     if (context_.direct[output] != 0) {
-      results_[output] = std::move(value);
+      // The result may be the buffer under another shape (a reshape of it).
+      const int64_t* const result_sizes = values(loaded_.outputs_[output].dims);
+      const op::TensorType& type = program_.outputs[output].type;
+      Dims result_dims(result_sizes, result_sizes + type.rank());
+      Dims strides = contiguous_strides(result_dims);
+      results_[output] = Tensor::share(type.dtype, std::move(result_dims), std::move(strides), value.data(), value.owner());
       return;
     }
   }

@@ -181,7 +181,7 @@ ScalarId LoopBuilder::apply(std::string_view op, DType result, std::vector<Scala
 
 ScalarId LoopBuilder::constant(DType dtype, double value) {
   kernel::Constant constant{.real = value};
-  if (!is_float(dtype)) constant.integer = static_cast<int64_t>(value);
+  if (!is_float(dtype)) constant.integer = Tensor::scalar(dtype, value).int_at(0);   // as a cast has it
   return let(dtype, constant);
 }
 

@@ -340,7 +340,8 @@ class LoopLowering {
       build_.open_reduce(accumulators);
       open_folded();
       for (size_t i = 0; i < here.size(); ++i) {
-        const ScalarId value = build_.value_at(operand(here[i]), operand_position(here[i]));
+        ScalarId value = build_.value_at(operand(here[i]), operand_position(here[i]));
+        if (accumulators[i].value.valid() && build_.dtype(value) == DType::Bool) value = build_.apply("cast", DType::U8, {value});
         build_.accumulate(accumulators[i].result, value, folded_index(here[i]));
       }
       emit_wide_stores(loop);
@@ -370,10 +371,16 @@ class LoopLowering {
     kernel::Accumulator accumulator{.combine = node.op->combine};
     accumulator.result = build_.reserve(compute_dtype(graph_.type(node.outputs[0]).dtype));
     if (node.op->combine == op::Combine::ArgMax || node.op->combine == op::Combine::ArgMin) {
-      accumulator.value = build_.reserve(compute_dtype(graph_.type(node.inputs[0]).dtype));
+      accumulator.value = build_.reserve(compared_dtype(node));
       accumulator.last_of_equals = node.attrs.integer("select_last", 0) != 0;
     }
     return accumulator;
+  }
+
+  // What an arg-reduction compares: kernels order numbers, so truth values become 0 and 1.
+  DType compared_dtype(const Node& node) const {
+    const DType dtype = compute_dtype(graph_.type(node.inputs[0]).dtype);
+    return dtype == DType::Bool ? DType::U8 : dtype;
   }
 
   // Columns at a time: the accumulators of kColumns columns lie in L1 while the rows stream by.

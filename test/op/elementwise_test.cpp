@@ -22,6 +22,12 @@ TEST(Elementwise, IntegerDivision) {
   expect_ints(run("floor_div", {ints(DType::U8, {255}), ints(DType::U8, {2})}), {127});
 }
 
+// A rule's calls are in the type, each: 1 + |-128| is -127 in i8.
+TEST(Elementwise, RulesWrapAtEveryStep) {
+  expect_ints(run("softsign", {ints(DType::I8, {-128, 127, -3})}), {1, 0, 0});
+  expect_ints(run("softsign", {ints(DType::I16, {-32768})}), {1});
+}
+
 // R15
 TEST(Elementwise, Shifts) {
   const Tensor a = ints(DType::I64, {1000, 1, -1, 5, 5}), by = ints(DType::I64, {64, 63, 1, -1, INT64_MAX});
