@@ -248,6 +248,7 @@ class Verifier {
         check(dtype == DType::I64, "%{} is an index and must be i64", name(accumulator.result));
         check(accumulator.value.valid(), "%{} has no value beside the index", name(accumulator.result));
         check(!is_complex(type(accumulator.value)), "complex numbers have no order");
+        check(type(accumulator.value) != DType::Bool, "%{} compares truth values; cast them to numbers", name(accumulator.result));
       } else {
         check(!accumulator.last_of_equals, "%{}: only argmax and argmin know the last of equals", name(accumulator.result));
         const bool logical = accumulator.combine == op::Combine::Or || accumulator.combine == op::Combine::And;

@@ -47,7 +47,7 @@ TEST_P(ConvolutionTest, AgreesWithTheOracle) {
   std::vector<Tensor> inputs;
   const graph::Graph graph = graph_of(GetParam(), inputs);
   PathOptions options;
-  options.also_unfused = false;
+  options.fuse = {true};
   expect_paths_agree(graph, inputs, options);
 }
 
