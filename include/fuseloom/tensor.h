@@ -1,4 +1,5 @@
-// A host tensor: element type, sizes, strides, and memory it owns or borrows.
+// A tensor: element type, sizes, strides, and memory it owns or borrows, of the host or of a CUDA device. What reads or
+// writes elements here needs host memory; fuseloom/cuda.h copies to and from devices.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "fuseloom/device.h"
 #include "fuseloom/dtype.h"
 
 namespace fuseloom {
@@ -25,6 +27,8 @@ class Tensor {
   static Tensor borrow(DType dtype, Dims dims, Dims strides, void* data);
   // Shares `owner`, which keeps `data` alive.
   static Tensor share(DType dtype, Dims dims, Dims strides, void* data, std::shared_ptr<void> owner);
+  // Memory of `device`, whose address `data` is; `owner` may be null, for borrowed memory.
+  static Tensor on_device(Device device, DType dtype, Dims dims, Dims strides, void* data, std::shared_ptr<void> owner);
   // A tensor of these values, converted to dtype.
   static Tensor of(DType dtype, Dims dims, std::span<const double> values);
   static Tensor of(DType dtype, Dims dims, std::initializer_list<double> values) {
@@ -41,6 +45,8 @@ class Tensor {
   int64_t count() const;                                   // number of elements
   int64_t bytes() const { return dtype_bytes(dtype_, count()); }
   bool contiguous() const;                                 // strides of empty tensors and size-1 dimensions are ignored
+  Device device() const { return device_; }
+  bool on_host() const { return device_.kind == DeviceKind::Cpu; }
   bool valid() const { return data_ != nullptr || valid_; }
 
   void* data() { return data_; }
@@ -71,6 +77,7 @@ class Tensor {
   Dims dims_, strides_;
   void* data_ = nullptr;
   std::shared_ptr<void> owner_;
+  Device device_;
 };
 
 Dims contiguous_strides(std::span<const int64_t> dims);

@@ -13,6 +13,11 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 
+// Element access on device memory would be a crash.
+void require_host(const Tensor& tensor) {
+  FL_REQUIRE(tensor.on_host(), "{} lies on a CUDA device; copy it to the host first (fuseloom/cuda.h)", tensor.type_string());
+}
+
 std::string dims_text(std::span<const int64_t> dims) {
   std::string text = "[";
   for (size_t i = 0; i < dims.size(); ++i) text += (i == 0 ? "" : ",") + std::to_string(dims[i]);
@@ -83,6 +88,12 @@ Tensor Tensor::share(DType dtype, Dims dims, Dims strides, void* data, std::shar
   return tensor;
 }
 
+Tensor Tensor::on_device(Device device, DType dtype, Dims dims, Dims strides, void* data, std::shared_ptr<void> owner) {
+  Tensor tensor = share(dtype, std::move(dims), std::move(strides), data, std::move(owner));
+  tensor.device_ = device;
+  return tensor;
+}
+
 Tensor Tensor::of(DType dtype, Dims dims, std::span<const double> values) {
   Tensor tensor(dtype, std::move(dims));
   FL_REQUIRE(tensor.count() == static_cast<int64_t>(values.size()), "{} takes {} values, found {}",
@@ -122,38 +133,45 @@ int64_t Tensor::element_offset(int64_t linear) const {
 }
 
 double Tensor::at(int64_t linear) const {
+  require_host(*this);
   return op::with_storage(dtype_, [&]<class Storage>() -> double {
     return op::store<double>(op::load(as<Storage>()[element_offset(linear)]));
   });
 }
 
 double Tensor::imag_at(int64_t linear) const {
+  require_host(*this);
   return op::with_storage(dtype_, [&]<class Storage>() -> double {
     return op::store<std::complex<double>>(op::load(as<Storage>()[element_offset(linear)])).imag();
   });
 }
 
 int64_t Tensor::int_at(int64_t linear) const {
+  require_host(*this);
   return op::with_storage(dtype_, [&]<class Storage>() -> int64_t {
     return op::store<int64_t>(op::load(as<Storage>()[element_offset(linear)]));
   });
 }
 
 void Tensor::set(int64_t linear, double value) {
+  require_host(*this);
   op::with_storage(dtype_, [&]<class Storage>() { as<Storage>()[element_offset(linear)] = op::store<Storage>(value); });
 }
 
 void Tensor::set_complex(int64_t linear, double real, double imag) {
+  require_host(*this);
   op::with_storage(dtype_, [&]<class Storage>() {
     as<Storage>()[element_offset(linear)] = op::store<Storage>(std::complex<double>(real, imag));
   });
 }
 
 void Tensor::set_int(int64_t linear, int64_t value) {
+  require_host(*this);
   op::with_storage(dtype_, [&]<class Storage>() { as<Storage>()[element_offset(linear)] = op::store<Storage>(value); });
 }
 
 Tensor Tensor::contiguous_copy() const {
+  require_host(*this);
   Tensor copy(dtype_, dims_);
   op::copy_strided(dtype_, copy.data_, copy.strides_, data_, strides_, dims_);
   return copy;
@@ -177,6 +195,7 @@ Tensor Tensor::reshaped(Dims dims) const {
 }
 
 Tensor Tensor::cast(DType dtype) const {
+  require_host(*this);
   if (dtype == dtype_) return contiguous_copy();
   Tensor result(dtype, dims_);
   op::StreamReader reader(*this);

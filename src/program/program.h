@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "base/id.h"
+#include "fuseloom/device.h"
 #include "op/op.h"
 #include "sym/expr.h"
 
@@ -36,7 +37,7 @@ namespace fuseloom::program {
 
 using BufferId = base::Id<struct ProgramBufferTag>;
 
-enum class Device : uint8_t { Cpu, Cuda };
+using Device = DeviceKind;
 
 enum class BufferKind : uint8_t { Input, Constant, Prepared, Temporary, View };
 

@@ -17,13 +17,16 @@ ContextPool::~ContextPool() {
   for (Slot& slot : slots_) delete slot.context.load(std::memory_order_acquire);
 }
 
-std::unique_ptr<Context> ContextPool::take() {
+std::unique_ptr<Context> ContextPool::take(CudaStream stream) {
   const size_t home = home_of_thread();
   for (size_t i = 0; i < kSlots; ++i) {
     std::atomic<Context*>& slot = slots_[(home + i) % kSlots].context;
     // Looking first keeps empty slots in the shared state of everybody's cache.
     if (slot.load(std::memory_order_relaxed) == nullptr) continue;
-    if (Context* context = slot.exchange(nullptr, std::memory_order_acquire)) return std::unique_ptr<Context>(context);
+    std::unique_ptr<Context> context(slot.exchange(nullptr, std::memory_order_acquire));
+    if (context == nullptr) continue;
+    if (context->device == nullptr || context->device->stream == stream) return context;
+    give_back(std::move(context));  // mostly to where it was
   }
   return nullptr;
 }

@@ -7,14 +7,37 @@
 #include <memory>
 #include <vector>
 
+#include "run/cuda_driver.h"
 #include "run/entry.h"
 #include "run/memory.h"
 
 namespace fuseloom::run {
 
+class CudaDevice;
+
+// A sequence of launches that was recorded for one entry and one set of pointers.
+struct RecordedGraph {
+  std::shared_ptr<const Entry> entry;
+  std::vector<void*> slots;
+  std::shared_ptr<void> graph;                // CudaGraphExec; null: seen once, not recorded yet
+};
+
+// What a context has on a device. All of its work is on one stream, so that memory may serve the next run while the device
+// is still busy with this one.
+struct DeviceContext {
+  CudaStream stream = nullptr;
+  GrowingBlock inputs;                        // copies of inputs that a kernel cannot take as they are
+  GrowingBlock staging;                       // pinned host memory
+  std::shared_ptr<void> staging_free;         // CudaEvent: what was queued has read the staging
+  bool staging_busy = false;
+  std::vector<uint64_t> words;                // the arguments of the running launch
+  std::vector<RecordedGraph> graphs;          // most recently used first
+};
+
 struct Context {
   GrowingBlock arena, scratch;
   BlockCache blocks;                          // dynamic storages
+  std::unique_ptr<DeviceContext> device;      // null on the cpu
   std::vector<void*> slots;
   std::vector<void*> pointers;                // the arguments of the running launch
   std::vector<int64_t> symbols, values;       // all symbols; values of stages above 0
@@ -42,7 +65,7 @@ class ContextPool {
  public:
   ContextPool() = default;
   ~ContextPool();
-  std::unique_ptr<Context> take();            // null: the pool is empty
+  std::unique_ptr<Context> take(CudaStream stream = nullptr);  // null: the pool has none for this stream
   void give_back(std::unique_ptr<Context> context);
 
  private:

@@ -24,7 +24,7 @@ std::vector<int64_t> Run::outer_values(const LoadedProgram::Nested& nested) cons
 }
 
 void Run::branch(const Step& step, const program::If& branch) {
-  const Tensor condition = tensor(branch.condition);
+  const Tensor condition = host_tensor(branch.condition);
   FL_REQUIRE(condition.count() == 1, "the condition %{} of a branch has {} elements, expected one", buffer(branch.condition).name, condition.count());
   const LoadedProgram::Nested& nested = loaded_.nested_[static_cast<size_t>(step.index)][condition.int_at(0) != 0 ? 0 : 1];
   std::vector<Tensor> inputs, results;
@@ -32,7 +32,13 @@ void Run::branch(const Step& step, const program::If& branch) {
   // A result whose sizes are known is written where it belongs.
   for (const BufferId id : branch.outputs) results.push_back(id.valid() && known(loaded_.plan_of(id).dims) ? tensor(id) : Tensor());
   const std::vector<int64_t> outer = outer_values(nested);
-  nested.program->run(inputs, results, {.outer = outer, .sharing = Sharing::Never, .profile = mode_.profile, .hook = mode_.hook});
+  nested.program->run(inputs, results,
+                      {.outer = outer,
+                       .sharing = Sharing::Never,
+                       .profile = mode_.profile,
+                       .hook = mode_.hook,
+                       .stream = stream_,
+                       .results = CallOptions::Results::Device});
   finish_line(step, branch.defines, branch.outputs, results);
 }
 
@@ -65,8 +71,8 @@ void Run::iterate(const Step& step, const program::While& loop, LoopState& state
   const LoadedProgram::Nested& nested = loaded_.nested_[static_cast<size_t>(step.index)][0];
   const std::vector<op::TensorType>& types = loop.body->input_types;
   const std::vector<int64_t> outer = outer_values(nested);
-  const int64_t most = loop.trip_count.valid() ? tensor(loop.trip_count).int_at(0) : std::numeric_limits<int64_t>::max();
-  bool condition = !loop.condition.valid() || tensor(loop.condition).int_at(0) != 0;
+  const int64_t most = loop.trip_count.valid() ? host_tensor(loop.trip_count).int_at(0) : std::numeric_limits<int64_t>::max();
+  bool condition = !loop.condition.valid() || host_tensor(loop.condition).int_at(0) != 0;
   const size_t carried = state.spare.size();
   std::vector<Tensor> results(1 + carried + state.scans.size());
   for (; condition && state.trips < most; ++state.trips) {
@@ -79,15 +85,21 @@ void Run::iterate(const Step& step, const program::While& loop, LoopState& state
       spare = Tensor();
     }
     nested.program->run(state.inputs, results,
-                        {.outer = outer, .sharing = Sharing::Anything, .offers = true, .profile = mode_.profile, .hook = mode_.hook});
-    condition = results[0].int_at(0) != 0;
+                        {.outer = outer,
+                         .sharing = Sharing::Anything,
+                         .offers = true,
+                         .profile = mode_.profile,
+                         .hook = mode_.hook,
+                         .stream = stream_,
+                         .results = CallOptions::Results::Device});
+    condition = on_host(results[0]).int_at(0) != 0;
     for (size_t i = 0; i < carried; ++i) {
       state.spare[i] = std::move(state.inputs[2 + i]);
       state.inputs[2 + i] = std::move(results[1 + i]);
     }
     for (size_t i = 0; i < state.scans.size(); ++i) {
       LoopState::Scan& scan = state.scans[i];
-      const Tensor element = results[1 + carried + i].to_contiguous();
+      const Tensor element = on_host(results[1 + carried + i]).to_contiguous();
       FL_REQUIRE(state.trips == 0 || element.dims() == scan.dims, "stacked result {} of a loop: iteration {} gives {}, those before gave [{}]", i,
                  state.trips, element.type_string(), fmt::join(scan.dims, ", "));
       scan.dims = element.dims();

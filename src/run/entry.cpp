@@ -61,6 +61,34 @@ void pack_launch(PackedLaunch& packed, const LaunchPlan& plan, const int64_t* va
   packed.grain = parallel ? (packed.extent + chunks - 1) / chunks : 0;
 }
 
+PackedCudaLaunch pack_cuda_launch(PackedLaunch& packed, const LaunchPlan& plan, const int64_t* values, const CudaDevice& device) {
+  packed.sizes = values;
+  values += plan.size_count;
+  packed.bytes = values[1];
+  values += 2;
+  size_t variant = 0;
+  for (; variant + 1 < plan.cuda.size() && values[0] == 0; ++variant) values += 5;
+  const CudaVariantPlan& chosen = plan.cuda[variant];
+  PackedCudaLaunch out;
+  for (size_t d = 0; d < 3; ++d) {
+    const int64_t blocks = std::max<int64_t>(values[1 + d], 0);
+    FL_SUPPORTED(blocks <= device.properties().max_grid[d], "kernel {}: a grid of {} blocks in dimension {}, the device takes at most {}", chosen.kernel->name,
+                 blocks, d, device.properties().max_grid[d]);
+    out.launch.grid[d] = static_cast<uint32_t>(blocks);
+    out.empty = out.empty || blocks == 0;
+    out.launch.block[d] = static_cast<uint32_t>(chosen.block[d]);
+  }
+  FL_SUPPORTED(values[4] <= device.properties().shared_bytes_per_block, "kernel {}: {} bytes of dynamic shared memory, the device has {} for a block",
+               chosen.kernel->name, values[4], device.properties().shared_bytes_per_block);
+  out.launch.kernel = chosen.kernel;
+  out.launch.shared_bytes = static_cast<uint32_t>(std::max<int64_t>(values[4], 0));
+  const std::array<uint32_t, 3> cluster = {static_cast<uint32_t>(chosen.cluster[0]), static_cast<uint32_t>(chosen.cluster[1]), static_cast<uint32_t>(chosen.cluster[2])};
+  if (cluster != std::array<uint32_t, 3>{1, 1, 1}) out.launch.add_cluster(cluster);
+  if (chosen.cooperative) out.launch.add_cooperative();
+  if (!out.empty) device.check(out.launch);
+  return out;
+}
+
 // ---- making an entry -------------------------------------------------------------------------------------------------
 
 class EntryMaker {
@@ -203,7 +231,11 @@ class EntryMaker {
     for (const LaunchPlan& launch : loaded_.launches_) {
       PackedLaunch packed{.arguments = entry_->arguments.data() + launch.first_argument,
                           .argument_count = static_cast<int32_t>(launch.buffers.size())};
-      if (launch.values.stage == 0) {
+      if (loaded_.device_ != nullptr) {
+        PackedCudaLaunch cuda;
+        if (launch.values.stage == 0) cuda = pack_cuda_launch(packed, launch, values(launch.values), *loaded_.device_);
+        entry_->cuda_launches.push_back(cuda);
+      } else if (launch.values.stage == 0) {
         pack_launch(packed, launch, values(launch.values), loaded_.threads_);
         entry_->scratch_bytes = std::max(entry_->scratch_bytes, packed.scratch_bytes * (packed.grain > 0 ? loaded_.threads_ : 1));
       }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "op/attrs.h"
+#include "run/cuda_device.h"
 #include "run/executable.h"
 
 namespace fuseloom::run {
@@ -31,6 +32,12 @@ struct PackedLaunch {
   int64_t bytes = 0;
 };
 
+// The same on a device. Its arguments and sizes are those of the PackedLaunch beside it.
+struct PackedCudaLaunch {
+  CudaLaunch launch;
+  bool empty = false;                         // no blocks: nothing is launched
+};
+
 struct Entry {
   std::vector<int64_t> key;                   // the outer symbols' values, then the sizes of all inputs
   std::vector<int64_t> strides;               // of contiguous inputs, laid out as the sizes in the key
@@ -42,6 +49,7 @@ struct Entry {
   int64_t scratch_bytes = 0;                  // for all workers
   std::vector<Argument> arguments;
   std::vector<PackedLaunch> launches;         // by launch; those of later stages get their sizes in the run
+  std::vector<PackedCudaLaunch> cuda_launches;  // by launch, on a device
   std::vector<op::Attrs> call_attrs;          // by call; empty for later stages
   std::vector<Dims> result_dims;              // by output; empty for later stages
 };
@@ -78,5 +86,7 @@ std::shared_ptr<const Entry> make_entry(const LoadedProgram& program, std::vecto
 struct LaunchPlan;
 // Chooses the variant and fills in what follows from a launch's values (LaunchPlan::values).
 void pack_launch(PackedLaunch& packed, const LaunchPlan& plan, const int64_t* values, int32_t threads);
+// The same for a program on `device`, with the launch checked against its limits.
+PackedCudaLaunch pack_cuda_launch(PackedLaunch& packed, const LaunchPlan& plan, const int64_t* values, const CudaDevice& device);
 
 }  // namespace fuseloom::run

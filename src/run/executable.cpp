@@ -9,12 +9,13 @@
 namespace fuseloom::run {
 
 struct Executable::Impl {
-  Impl(program::Program taken, const KernelLookup& lookup, std::shared_ptr<void> kernels, std::shared_ptr<ThreadPool> pool, const RunOptions& options)
-      : program(std::move(taken)), keep_alive(std::move(kernels)), loaded(program, lookup, std::move(pool), options) {}
+  Impl(program::Program taken, const Kernels& kernels, std::shared_ptr<void> held, std::shared_ptr<ThreadPool> pool, const RunOptions& options)
+      : program(std::move(taken)), keep_alive(std::move(held)), device(kernels.device), loaded(program, kernels, std::move(pool), options) {}
 
-  void run(std::span<const Tensor> inputs, std::span<Tensor> results) const {
+  void run(std::span<const Tensor> inputs, std::span<Tensor> results, const CallOptions& call) const {
+    if (device != nullptr) device->make_current();
     if (!instruments.load(std::memory_order_acquire)) {
-      loaded.run(inputs, results, {});
+      loaded.run(inputs, results, {.stream = call.stream, .results = call.results});
       return;
     }
     std::shared_ptr<const LineHook> held;
@@ -25,7 +26,7 @@ struct Executable::Impl {
       profile = profiling;
     }
     const double start = seconds_now();
-    loaded.run(inputs, results, {.profile = profile, .hook = held.get()});
+    loaded.run(inputs, results, {.profile = profile, .hook = held.get(), .stream = call.stream, .results = call.results});
     if (!profile) return;
     const std::lock_guard lock(mutex);
     ++runs;
@@ -34,6 +35,7 @@ struct Executable::Impl {
 
   const program::Program program;
   const std::shared_ptr<void> keep_alive;
+  const std::shared_ptr<CudaDevice> device;
   const LoadedProgram loaded;
   mutable std::atomic<bool> instruments = false;  // there is a hook, or profiling is on
   mutable std::mutex mutex;                       // guards what follows
@@ -44,27 +46,32 @@ struct Executable::Impl {
 };
 
 Executable::Executable(program::Program program, const KernelLookup& lookup, std::shared_ptr<void> keep_alive, std::shared_ptr<ThreadPool> pool,
+                       RunOptions options)
+    : Executable(std::move(program), Kernels{.cpu = lookup}, std::move(keep_alive), std::move(pool), options) {}
+
+Executable::Executable(program::Program program, const Kernels& kernels, std::shared_ptr<void> keep_alive, std::shared_ptr<ThreadPool> pool,
                        RunOptions options) {
   FL_CHECK(program.outer_symbols.empty(), "program {} is nested: the enclosing one binds {}", program.name, fmt::join(program.outer_symbols, ", "));
   if (pool == nullptr) pool = std::make_shared<ThreadPool>(1);
-  impl_ = std::make_unique<Impl>(std::move(program), lookup, std::move(keep_alive), std::move(pool), options);
+  impl_ = std::make_unique<Impl>(std::move(program), kernels, std::move(keep_alive), std::move(pool), options);
 }
 Executable::~Executable() = default;
 Executable::Executable(Executable&&) noexcept = default;
 
 const program::Program& Executable::program() const { return impl_->program; }
+const std::shared_ptr<CudaDevice>& Executable::device() const { return impl_->device; }
 
-std::vector<Tensor> Executable::run(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const {
+std::vector<Tensor> Executable::run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const CallOptions& call) const {
   std::vector<Tensor> results(outputs.begin(), outputs.end());
   if (results.empty()) results.resize(impl_->program.outputs.size());
-  run_into(inputs, results);
+  run_into(inputs, results, call);
   return results;
 }
 
-void Executable::run_into(std::span<const Tensor> inputs, std::span<Tensor> outputs) const {
+void Executable::run_into(std::span<const Tensor> inputs, std::span<Tensor> outputs, const CallOptions& call) const {
   FL_REQUIRE(outputs.size() == impl_->program.outputs.size(), "program {} has {} outputs, {} are given", impl_->program.name,
              impl_->program.outputs.size(), outputs.size());
-  impl_->run(inputs, outputs);
+  impl_->run(inputs, outputs, call);
 }
 
 std::vector<Dims> Executable::output_dims(std::span<const Dims> input_dims) const {

@@ -1,4 +1,4 @@
-// Runs a host program on the CPU. Links without the compiler.
+// Runs a host program, its kernels on the CPU or on a CUDA device. Links without the compiler.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -9,12 +9,21 @@
 #include <vector>
 
 #include "program/program.h"
+#include "run/cuda_driver.h"
 
 namespace fuseloom::run {
 
 using KernelFunction = void (*)(void* const* buffers, const int64_t* sizes, char* scratch, int64_t begin, int64_t end);
 // Finds a kernel's function by name; called when the program is loaded, and throws when it is missing.
 using KernelLookup = std::function<KernelFunction(const std::string& name)>;
+
+class CudaDevice;
+// The kernels of a program: functions of this process, or of a device's module.
+struct Kernels {
+  KernelLookup cpu;
+  std::shared_ptr<CudaDevice> device;            // null: the cpu
+  std::function<CudaFunction(const std::string& name)> cuda;
+};
 
 // The threads of a process's fuseloom programs. Nothing spins: idle workers sleep on a condition variable.
 class ThreadPool {
@@ -38,6 +47,22 @@ struct RunOptions {
   bool check_inputs = true;                      // B3
   bool check_finite = false;                     // NaN and Inf in inputs are errors
   size_t max_entries = 64;                       // A7: 0 switches the entry cache off
+  // ---- on a device
+  bool graphs = false;                           // record programs without decisions of the host as CUDA graphs: one for each
+                                                 // shape and set of pointers that comes twice
+  bool synchronous = false;                      // wait after every line, so that a fault names the line it happened in
+};
+
+// Of one call of a program on a device.
+struct CallOptions {
+  CudaStream stream = nullptr;
+  // Where results that are not given are made. When all results are on the device the call returns without waiting for it.
+  enum class Results : uint8_t {
+    LikeInputs,                                  // on the device if an input is, or there is none; else on the host
+    Host,
+    Device,
+  };
+  Results results = Results::LikeInputs;
 };
 
 struct KernelStatistics {                        // A17
@@ -45,6 +70,11 @@ struct KernelStatistics {                        // A17
   int64_t calls = 0;
   double seconds = 0;
   int64_t bytes = 0;                             // of one call (the last shape)
+  // ---- a kernel on a device: `seconds` is the device's time
+  double host_seconds = 0;                       // until the call that launches it returns
+  int32_t registers = 0, local_bytes = 0;        // per thread; local: spilled registers and arrays
+  int64_t shared_bytes = 0;                      // per block, of the last shape
+  double occupancy = 0;                          // of the last shape
 };
 struct ProfileEvent {
   size_t kernel = 0;                             // in Profile::kernels
@@ -69,16 +99,20 @@ class Executable {
   // Takes the program; runs its init lines. `keep_alive` holds the kernels' library.
   Executable(program::Program program, const KernelLookup& lookup, std::shared_ptr<void> keep_alive, std::shared_ptr<ThreadPool> pool,
              RunOptions options = {});
+  Executable(program::Program program, const Kernels& kernels, std::shared_ptr<void> keep_alive, std::shared_ptr<ThreadPool> pool,
+             RunOptions options = {});
   ~Executable();
   Executable(Executable&&) noexcept;
 
   const program::Program& program() const;
+  const std::shared_ptr<CudaDevice>& device() const;   // null: the cpu
   // Inputs in the program's order. Results are fresh tensors, or written into `outputs[i]` where that is valid (right dtype,
   // dims, contiguous). Thread-safe. Throws UserError for inputs that do not fit.
-  std::vector<Tensor> run(std::span<const Tensor> inputs, std::span<const Tensor> outputs = {}) const;
+  // On a device, inputs and results may be on it or on the host, each by itself.
+  std::vector<Tensor> run(std::span<const Tensor> inputs, std::span<const Tensor> outputs = {}, const CallOptions& call = {}) const;
   // Lean call (≤ 1 µs for a one-kernel program): contiguous inputs of the shapes of the last call of this thread are looked
   // up without allocation.
-  void run_into(std::span<const Tensor> inputs, std::span<Tensor> outputs) const;
+  void run_into(std::span<const Tensor> inputs, std::span<Tensor> outputs, const CallOptions& call = {}) const;
 
   // Before any run, from the sizes of the inputs. Throws Unsupported where sizes of results depend on the data.
   std::vector<Dims> output_dims(std::span<const Dims> input_dims) const;

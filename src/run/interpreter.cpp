@@ -17,10 +17,6 @@ namespace {
 
 std::string dims_text(std::span<const int64_t> dims) { return fmt::format("[{}]", fmt::join(dims, ", ")); }
 
-void poison(void* data, int64_t bytes) {
-  if (bytes > 0) std::memset(data, kPoison, static_cast<size_t>(bytes));
-}
-
 bool same_dims(const Dims& dims, const int64_t* expected) { return std::equal(dims.begin(), dims.end(), expected); }
 
 template <class Float>
@@ -61,14 +57,12 @@ int64_t first_not_finite(const Tensor& tensor) {
   return -1;
 }
 
-void copy_elements(const Tensor& from, Tensor& to) {
-  if (from.count() == 0) return;
-  if (from.contiguous() && to.contiguous()) {
-    std::memmove(to.data(), from.data(), static_cast<size_t>(from.bytes()));
-  } else {
-    op::copy_strided(from.dtype(), to.data(), to.strides(), from.data(), from.strides(), from.dims());
-  }
-}
+// Up to here, host tensors go through pinned memory in one transfer; more is faster copied where it lies.
+constexpr int64_t kMostStaged = int64_t{4} << 20;
+
+bool is_aligned(const Tensor& tensor) { return reinterpret_cast<uintptr_t>(tensor.data()) % kDeviceAlignment == 0; }
+
+std::string where_text(const Tensor& tensor) { return tensor.on_host() ? "the host" : fmt::format("cuda:{}", tensor.device().index); }
 
 }  // namespace
 
@@ -102,16 +96,29 @@ void LoadedProgram::check_inputs(std::span<const Tensor> inputs) const {
     // The rank is always looked at: the lookup by sizes relies on it.
     FL_REQUIRE(inputs[i].dims().size() == type.shape.size(), "input '{}': expected rank {} ({}), got {}", program_.input_names[i], type.rank(),
                op::to_string(type), inputs[i].valid() ? inputs[i].type_string() : "no tensor");
+    FL_REQUIRE(inputs[i].on_host() || (device_ != nullptr && inputs[i].device() == device_->tag()), "input '{}' lies on {}, the program runs on {}",
+               program_.input_names[i], where_text(inputs[i]), device_ == nullptr ? "the cpu" : fmt::format("cuda:{}", device_->index()));
     if (!options_.check_inputs) continue;
     FL_REQUIRE(inputs[i].valid(), "input '{}': expected {}, no tensor is given", program_.input_names[i], op::to_string(type));
     FL_REQUIRE(inputs[i].dtype() == type.dtype, "input '{}': expected {}, got {}", program_.input_names[i], op::to_string(type), inputs[i].type_string());
   }
 }
 
-std::unique_ptr<Context> LoadedProgram::take_context() const {
-  std::unique_ptr<Context> context = contexts_.take();
+std::unique_ptr<Context> LoadedProgram::take_context(CudaStream stream) const {
+  std::unique_ptr<Context> context = contexts_.take(stream);
   if (context != nullptr) return context;
   context = std::make_unique<Context>();
+  if (device_ != nullptr) {
+    const Allocate allocate = [device = device_, stream](int64_t bytes) { return device->allocate(bytes, stream); };
+    const Allocate pinned = [device = device_](int64_t bytes) { return device->allocate_pinned(bytes); };
+    context->arena = GrowingBlock(allocate);
+    context->blocks = BlockCache(allocate);
+    context->device = std::make_unique<DeviceContext>();
+    context->device->stream = stream;
+    context->device->inputs = GrowingBlock(allocate);
+    context->device->staging = GrowingBlock(pinned);
+    context->device->words.resize(static_cast<size_t>(most_arguments_));
+  }
   context->slots = fixed_slots_;
   context->pointers.resize(static_cast<size_t>(most_arguments_));
   context->symbols.resize(symbols_.size());
@@ -134,7 +141,7 @@ void LoadedProgram::run(std::span<const Tensor> inputs, std::span<Tensor> result
       context->end_run();
       loaded.contexts_.give_back(std::move(context));
     }
-  } borrowed{*this, take_context()};
+  } borrowed{*this, take_context(mode.stream)};
   const std::shared_ptr<const Entry> entry = find_entry(inputs, mode.outer, *borrowed.context);
   Run(*this, *entry, *borrowed.context, inputs, results, mode).execute();
 }
@@ -146,9 +153,19 @@ void Run::execute() {
   next_symbol_ = static_cast<int32_t>(entry_.symbols.size());
   context_.slots[0] = context_.arena.reserve(entry_.arena_bytes);
   if (loaded_.options_.poison) poison(context_.slots[0], entry_.arena_bytes);
-  bind_inputs();
+  if (device_ == nullptr) {
+    bind_inputs();
+  } else {
+    bind_inputs_on_device();
+  }
   bind_results();
-  const bool instruments = mode_.profile || mode_.hook != nullptr || loaded_.options_.poison;
+  if (!replay()) run_steps();
+  finish_results();
+  if (!timings_.empty()) finish_profile();
+}
+
+void Run::run_steps() {
+  const bool instruments = mode_.profile || mode_.hook != nullptr || loaded_.options_.poison || loaded_.options_.synchronous;
   size_t line = 0;
   try {
     if (!instruments) {
@@ -163,7 +180,58 @@ void Run::execute() {
     if (loaded_.steps_[line].kind == Step::Kind::Assert || origin.empty() || words.find(" [in ") != std::string_view::npos) throw;
     throw UserError(fmt::format("{} [in {}]", words, origin));
   }
-  finish_results();
+}
+
+// ---- graphs: the lines of a run as one launch
+
+// A graph holds for one entry and exactly the pointers it was recorded with: it is recorded when the same come a second
+// time, and kept while few others come in between.
+bool Run::replay() {
+  constexpr size_t kMostGraphs = 8;
+  if (!loaded_.options_.graphs || device_ == nullptr || !loaded_.recordable_ || mode_.profile || mode_.hook != nullptr || loaded_.options_.poison ||
+      loaded_.options_.synchronous)
+    return false;
+  std::vector<RecordedGraph>& graphs = context_.device->graphs;
+  const auto known = std::find_if(graphs.begin(), graphs.end(), [&](const RecordedGraph& each) { return each.entry == context_.last && each.slots == context_.slots; });
+  if (known == graphs.end()) {
+    // Only an entry that stays can be recognised by its address.
+    if (context_.last.get() != &entry_) return false;
+    if (graphs.size() == kMostGraphs) graphs.pop_back();
+    graphs.insert(graphs.begin(), {.entry = context_.last, .slots = context_.slots});
+    return false;
+  }
+  std::rotate(graphs.begin(), known, known + 1);
+  if (graphs[0].graph == nullptr) graphs[0].graph = record();
+  device_->require(device_->driver().launch_graph(static_cast<CudaGraphExec>(graphs[0].graph.get()), stream_), "launch a graph");
+  return true;
+}
+
+std::shared_ptr<void> Run::record() {
+  const CudaDriver& driver = device_->driver();
+  constexpr unsigned kNonBlocking = 1;
+  constexpr int kThisThread = 1;  // calls of other threads do not disturb the capture
+  CudaStream recording = nullptr;
+  device_->require(driver.create_stream(&recording, kNonBlocking), "create a stream");
+  const std::unique_ptr<void, std::function<void(void*)>> owner(recording, [&](void* stream) { driver.destroy_stream(static_cast<CudaStream>(stream)); });
+  device_->require(driver.begin_capture(recording, kThisThread), "record a graph");
+  stream_ = recording;
+  run_steps();
+  stream_ = mode_.stream;
+  CudaGraph graph = nullptr;
+  device_->require(driver.end_capture(recording, &graph), "record a graph");
+  CudaGraphExec exec = nullptr;
+  const CudaResult made = driver.instantiate_graph(&exec, graph, 0);
+  driver.destroy_graph(graph);
+  device_->require(made, "make a graph ready to run");
+  return {exec, [device = loaded_.device_](void* held) { device->driver().destroy_graph_exec(static_cast<CudaGraphExec>(held)); }};
+}
+
+// ---- inputs
+
+void Run::check_finite(size_t i, const Tensor& tensor) const {
+  const Tensor host = on_host(tensor).to_contiguous();
+  const int64_t index = first_not_finite(host), element = is_complex(host.dtype()) ? index / 2 : index;
+  FL_REQUIRE(index < 0, "input '{}': element {} is {}, expected finite values", program_.input_names[i], element, host.at(element));
 }
 
 void Run::bind_inputs() {
@@ -176,12 +244,7 @@ void Run::bind_inputs() {
       context_.used = true;
     }
     strides += input.rank();
-    if (loaded_.options_.check_finite) {
-      const Tensor& checked = context_.copies[i].valid() ? context_.copies[i] : input;
-      const int64_t index = first_not_finite(checked);
-      FL_REQUIRE(index < 0, "input '{}': element {} is {}, expected finite values", program_.input_names[i], is_complex(input.dtype()) ? index / 2 : index,
-                 checked.at(is_complex(input.dtype()) ? index / 2 : index));
-    }
+    if (loaded_.options_.check_finite) check_finite(i, context_.copies[i].valid() ? context_.copies[i] : input);
   }
   for (const auto& [slot, input] : loaded_.input_slots_) {
     const Tensor& copy = context_.copies[static_cast<size_t>(input)];
@@ -190,12 +253,83 @@ void Run::bind_inputs() {
   }
 }
 
+// What lies on the device, contiguous and aligned, is taken as it is. Everything else is copied to the context's memory,
+// from the host in one transfer when it is little.
+void Run::bind_inputs_on_device() {
+  DeviceContext& own = *context_.device;
+  const int64_t* strides = entry_.strides.data();
+  int64_t copied_bytes = 0, host_bytes = 0;
+  bool any_host = false, any_device = false;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    const Tensor& input = inputs_[i];
+    (input.on_host() ? any_host : any_device) = true;
+    if (loaded_.options_.check_finite) check_finite(i, input);
+    const bool contiguous = same_dims(input.strides(), strides) || input.contiguous();
+    strides += input.rank();
+    if (!input.on_host() && contiguous && is_aligned(input)) continue;
+    // Host inputs first: they are one part of the block, as in the staging.
+    const int64_t bytes = align_up(std::max<int64_t>(input.bytes(), 1));
+    copied_bytes += bytes;
+    if (input.on_host()) host_bytes += bytes;
+    context_.copies[i] = share(input.dtype(), input.dims(), contiguous_strides(input.dims()), &own, nullptr);  // its place follows
+    context_.used = true;
+  }
+  switch (mode_.results) {
+    case CallOptions::Results::LikeInputs: results_on_host_ = any_host && !any_device; break;
+    case CallOptions::Results::Host: results_on_host_ = true; break;
+    case CallOptions::Results::Device: results_on_host_ = false; break;
+  }
+  if (copied_bytes > 0) {
+    std::byte* const block = own.inputs.reserve(copied_bytes);
+    const bool staged = host_bytes > 0 && host_bytes <= kMostStaged;
+    if (staged && own.staging_busy) {
+      device_->require(device_->driver().synchronize_event(static_cast<CudaEvent>(own.staging_free.get())), "wait for an event");
+      own.staging_busy = false;
+    }
+    std::byte* const staging = staged ? own.staging.reserve(host_bytes) : nullptr;
+    int64_t host_at = 0, at = host_bytes;
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      Tensor& copy = context_.copies[i];
+      if (!copy.valid()) continue;
+      const Tensor& input = inputs_[i];
+      int64_t& offset = input.on_host() ? host_at : at;
+      copy = share(input.dtype(), input.dims(), contiguous_strides(input.dims()), block + offset, nullptr);
+      if (staged && input.on_host()) {
+        Tensor packed = Tensor::borrow(input.dtype(), input.dims(), staging + offset);
+        if (input.contiguous()) {
+          if (input.bytes() > 0) std::memcpy(packed.data(), input.data(), static_cast<size_t>(input.bytes()));
+        } else {
+          op::copy_strided(input.dtype(), packed.data(), packed.strides(), input.data(), input.strides(), input.dims());
+        }
+      } else {
+        device_->copy_elements(input, copy, stream_);
+      }
+      offset += align_up(std::max<int64_t>(input.bytes(), 1));
+    }
+    if (staged) {
+      device_->upload(block, staging, host_bytes, stream_);
+      if (own.staging_free == nullptr) own.staging_free = device_->create_event();
+      device_->require(device_->driver().record_event(static_cast<CudaEvent>(own.staging_free.get()), stream_), "record an event");
+      own.staging_busy = true;
+    }
+  }
+  for (const auto& [slot, input] : loaded_.input_slots_) {
+    const Tensor& copy = context_.copies[static_cast<size_t>(input)];
+    const Tensor& bound = copy.valid() ? copy : inputs_[static_cast<size_t>(input)];
+    context_.slots[static_cast<size_t>(slot)] = const_cast<void*>(bound.data());
+  }
+}
+
 // ---- results
 
 bool Run::shares_input(const OutputPlan& plan) const {
   if (plan.source != BufferKind::Input || mode_.sharing == Sharing::Never) return false;
+  // A copy on the device is the context's; on the host, the result is a copy anyway.
+  if (device_ != nullptr && (results_on_host_ || context_.copies[static_cast<size_t>(plan.input)].valid())) return false;
   return plan.has_strides || mode_.sharing == Sharing::Anything;
 }
+
+bool Run::is_on_host(size_t output) const { return results_[output].valid() ? results_[output].on_host() : results_on_host_; }
 
 bool Run::overlaps_input(const Tensor& tensor) const {
   const char* const begin = static_cast<const char*>(tensor.data());
@@ -212,6 +346,8 @@ bool Run::overlaps_input(const Tensor& tensor) const {
 // Checks a tensor that the caller gave for a result.
 void Run::accept_result(size_t i) {
   Tensor& given = results_[i];
+  FL_REQUIRE(given.on_host() || (device_ != nullptr && given.device() == device_->tag()), "output '{}': the given tensor lies on {}, the program runs on {}",
+             program_.outputs[i].name, where_text(given), device_ == nullptr ? "the cpu" : fmt::format("cuda:{}", device_->index()));
   const OutputPlan& plan = loaded_.outputs_[i];
   const program::Output& output = program_.outputs[i];
   // What an offer would not spare a copy is not worth taking; sizes that the run decides may not fit it.
@@ -240,6 +376,8 @@ void Run::accept_result(size_t i) {
   if (overlaps_input(given)) {
     overlap_ = true;
     context_.direct[i] = 0;
+  } else if (device_ != nullptr && (given.on_host() || !is_aligned(given))) {
+    context_.direct[i] = 0;
   } else if (loaded_.options_.poison) {
     poison(given.data(), given.bytes());
   }
@@ -248,11 +386,16 @@ void Run::accept_result(size_t i) {
 void Run::make_result(size_t i, const int64_t* dims) {
   const op::TensorType& type = program_.outputs[i].type;
   Dims sizes(dims, dims + type.rank());
+  if (device_ != nullptr && !results_on_host_) {
+    results_[i] = device_->empty(type.dtype, std::move(sizes), stream_);
+    if (loaded_.options_.poison) poison(results_[i].data(), results_[i].bytes());
+    return;
+  }
   Dims strides = contiguous_strides(sizes);
   const int64_t bytes = dtype_bytes(type.dtype, element_count(sizes));
   std::shared_ptr<void> memory = allocate_shared(bytes);
-  if (loaded_.options_.poison) poison(memory.get(), bytes);
   void* const data = memory.get();
+  if (loaded_.options_.poison && bytes > 0) std::memset(data, kPoison, static_cast<size_t>(bytes));
   results_[i] = Tensor::share(type.dtype, std::move(sizes), std::move(strides), data, std::move(memory));
 }
 
@@ -262,6 +405,7 @@ void Run::bind_results() {
     context_.direct[i] = plan.direct >= 0 ? 1 : 0;
     if (results_[i].valid()) accept_result(i);
     if (plan.direct < 0) continue;
+    if (device_ != nullptr && is_on_host(i)) context_.direct[i] = 0;
     const Storage& storage = loaded_.storages_[static_cast<size_t>(plan.direct)];
     if (storage.place != Storage::Place::Result) continue;
     if (!results_[i].valid()) make_result(i, values(plan.dims));
@@ -286,7 +430,7 @@ Tensor Run::source_of(size_t i) const {
     const Tensor& copy = context_.copies[static_cast<size_t>(plan.input)];
     owner = copy.valid() ? copy.owner() : inputs_[static_cast<size_t>(plan.input)].owner();
   }
-  return Tensor::share(output.type.dtype, std::move(dims), std::move(strides), pointer(output.buffer) + *values(plan.offset), std::move(owner));
+  return share(output.type.dtype, std::move(dims), std::move(strides), pointer(output.buffer) + *values(plan.offset), std::move(owner));
 }
 
 void Run::finish_results() {
@@ -295,9 +439,10 @@ void Run::finish_results() {
   if (overlap_) {
     staged.resize(results_.size());
     for (size_t i = 0; i < results_.size(); ++i) {
-      if (loaded_.outputs_[i].source == BufferKind::Input) staged[i] = source_of(i).contiguous_copy();
+      if (loaded_.outputs_[i].source == BufferKind::Input) staged[i] = on_host(source_of(i)).contiguous_copy();
     }
   }
+  std::vector<size_t> to_host;
   for (size_t i = 0; i < results_.size(); ++i) {
     if (context_.direct[i] != 0) continue;
     const OutputPlan& plan = loaded_.outputs_[i];
@@ -311,7 +456,44 @@ void Run::finish_results() {
     }
     FL_REQUIRE(results_[i].dims() == source.dims(), "output '{}': the result is {}, the given tensor {}", program_.outputs[i].name, source.type_string(),
                results_[i].type_string());
-    copy_elements(source, results_[i]);
+    if (device_ != nullptr && results_[i].on_host() && !source.on_host() && source.contiguous()) {
+      to_host.push_back(i);
+    } else {
+      copy_elements(source, results_[i]);
+    }
+  }
+  if (!to_host.empty()) give_to_host(to_host);
+}
+
+// All results that lie on the device as they are wanted on the host; waits once.
+void Run::give_to_host(std::span<const size_t> outputs) {
+  int64_t total = 0;
+  for (const size_t i : outputs) total += align_up(std::max<int64_t>(results_[i].bytes(), 1));
+  const bool staged = total <= kMostStaged;
+  // The stream reads the inputs from the staging before it writes results to it.
+  std::byte* at = nullptr;
+  if (staged) {
+    if (total > context_.device->staging.capacity()) device_->synchronize(stream_);
+    at = context_.device->staging.reserve(total);
+  }
+  std::byte* const start = at;
+  for (const size_t i : outputs) {
+    const int64_t bytes = results_[i].bytes();
+    void* const target = staged ? at : results_[i].data();
+    if (bytes > 0) {
+      const CudaAddress from = reinterpret_cast<CudaAddress>(source_of(i).data());
+      device_->require(device_->driver().copy_to_host(target, from, static_cast<size_t>(bytes), stream_), fmt::format("give {} bytes to the host", bytes));
+    }
+    at += staged ? align_up(std::max<int64_t>(bytes, 1)) : 0;
+  }
+  device_->synchronize(stream_);
+  context_.device->staging_busy = false;
+  if (!staged) return;
+  at = start;
+  for (const size_t i : outputs) {
+    const int64_t bytes = results_[i].bytes();
+    if (bytes > 0) std::memcpy(results_[i].data(), at, static_cast<size_t>(bytes));
+    at += align_up(std::max<int64_t>(bytes, 1));
   }
 }
 
@@ -356,10 +538,17 @@ void Run::run_step_with_instruments(size_t line) {
     case Step::Kind::If: branch(step, std::get<program::If>(what.what)); break;
     case Step::Kind::While: loop(step, std::get<program::While>(what.what)); break;
   }
-  if (mode_.profile) loaded_.profiler_.add(line, start, seconds_now(), bytes);
+  if (mode_.profile) profile(line, start, seconds_now(), bytes);
+  if (device_ != nullptr && loaded_.options_.synchronous) {
+    try {
+      device_->synchronize(stream_);
+    } catch (const InternalError& error) {
+      throw InternalError(fmt::format("program {}, line {} ({}): {}", program_.name, line, what.origin, error.what()));
+    }
+  }
   if (mode_.hook != nullptr) {
     std::vector<Tensor> written;
-    for (const BufferId id : step.written) written.push_back(tensor(id));
+    for (const BufferId id : step.written) written.push_back(host_tensor(id));
     (*mode_.hook)(program_, line, step.written, written);
   }
   if (loaded_.options_.poison) {
@@ -383,7 +572,64 @@ void Run::after(const Step& step) {
   }
 }
 
+// The time of a launch on a device is that between two events, which is known when the run is over; everything else
+// waits for the device itself.
+void Run::profile(size_t line, double start, double end, int64_t bytes) {
+  if (device_ != nullptr && loaded_.steps_[line].kind == Step::Kind::Launch) {
+    timings_.back().line = line;
+    timings_.back().start = start;
+    timings_.back().host_seconds = end - start;
+    timings_.back().bytes = bytes;
+  } else {
+    loaded_.profiler_.add(line, start, end, bytes);
+  }
+}
+
+void Run::finish_profile() {
+  device_->synchronize(stream_);
+  for (const Timing& timing : timings_) {
+    float milliseconds = 0;
+    device_->require(device_->driver().elapsed_time(&milliseconds, static_cast<CudaEvent>(timing.begin.get()), static_cast<CudaEvent>(timing.end.get())),
+                     "tell a time");
+    loaded_.profiler_.add(timing.line, timing.start, timing.start + milliseconds * 1e-3, timing.bytes, timing.host_seconds);
+  }
+}
+
+int64_t Run::launch_on_device(const Step& step) {
+  const size_t index = static_cast<size_t>(step.index);
+  const PackedLaunch* packed = &entry_.launches[index];
+  const PackedCudaLaunch* cuda = &entry_.cuda_launches[index];
+  PackedLaunch sized;
+  PackedCudaLaunch sized_cuda;
+  const LaunchPlan& plan = loaded_.launches_[index];
+  if (packed->sizes == nullptr) [[unlikely]] {
+    sized = *packed;
+    sized_cuda = pack_cuda_launch(sized, plan, values(plan.values), *device_);
+    packed = &sized;
+    cuda = &sized_cuda;
+  }
+  if (mode_.profile) [[unlikely]] {
+    timings_.push_back({.begin = device_->create_event(), .end = device_->create_event()});
+    loaded_.profiler_.describe(static_cast<size_t>(&step - loaded_.steps_.data()), cuda->launch, *device_);
+    device_->require(device_->driver().record_event(static_cast<CudaEvent>(timings_.back().begin.get()), stream_), "record an event");
+  }
+  if (!cuda->empty) {
+    uint64_t* const words = context_.device->words.data();
+    size_t count = 0;
+    for (int32_t i = 0; i < packed->argument_count; ++i) {
+      const Argument& argument = packed->arguments[i];
+      words[count++] = reinterpret_cast<uint64_t>(context_.slots[static_cast<size_t>(argument.slot)]) + static_cast<uint64_t>(argument.offset);
+    }
+    for (int32_t i = 0; i < plan.size_count; ++i) words[count++] = static_cast<uint64_t>(packed->sizes[i]);
+    device_->launch(cuda->launch, words, count, stream_);
+  }
+  if (mode_.profile) [[unlikely]]
+    device_->require(device_->driver().record_event(static_cast<CudaEvent>(timings_.back().end.get()), stream_), "record an event");
+  return packed->bytes;
+}
+
 int64_t Run::launch(const Step& step) {
+  if (device_ != nullptr) return launch_on_device(step);
   const PackedLaunch* packed = &entry_.launches[static_cast<size_t>(step.index)];
   PackedLaunch sized;
   if (packed->sizes == nullptr) {
@@ -398,7 +644,7 @@ int64_t Run::launch(const Step& step) {
     const Argument& argument = packed->arguments[i];
     pointers[i] = static_cast<char*>(context_.slots[static_cast<size_t>(argument.slot)]) + argument.offset;
   }
-  const bool poisoned = loaded_.options_.poison && packed->scratch_bytes > 0;
+  const bool poisoned = loaded_.options_.poison;
   if (packed->grain == 0) {
     char* const scratch = reinterpret_cast<char*>(context_.scratch.reserve(packed->scratch_bytes));
     if (poisoned) poison(scratch, packed->scratch_bytes);
@@ -420,7 +666,7 @@ void Run::call(const Step& step, const program::Call& call) {
   std::vector<op::TensorType> types;
   std::vector<char> present;
   for (const BufferId id : call.inputs) {
-    inputs.push_back(optional_tensor(id));
+    inputs.push_back(id.valid() ? host_tensor(id) : Tensor());
     types.push_back({inputs.back().dtype(), op::shape_of(inputs.back().dims())});
     present.push_back(id.valid() ? 1 : 0);
   }
@@ -437,7 +683,7 @@ void Run::call(const Step& step, const program::Call& call) {
     const BufferId id = call.outputs[i];
     const bool concrete = std::all_of(results[i].shape.begin(), results[i].shape.end(), [](const sym::Expr& size) { return size.is_const(); });
     if (id.valid() && known(loaded_.plan_of(id).dims)) {
-      outputs.push_back(tensor(id));
+      outputs.push_back(device_ == nullptr ? tensor(id) : Tensor(buffer(id).type.dtype, dims(id)));
       FL_CHECK(!concrete || results[i].shape == op::shape_of(outputs.back().dims()), "call {}: result {} is {}, its buffer %{} has {}", call.op->name, i,
                op::to_string(results[i]), buffer(id).name, outputs.back().type_string());
     } else if (concrete && !id.valid()) {
@@ -466,11 +712,15 @@ void Run::copy(const program::Copy& copy) {
   const int64_t* const sizes = values(plan.dims);
   int64_t bytes = plan.element_bytes;
   for (int32_t d = 0; d < plan.rank; ++d) bytes *= sizes[d];
-  if (bytes > 0) std::memmove(pointer(copy.to), pointer(copy.from), static_cast<size_t>(bytes));
+  if (device_ != nullptr) {
+    device_->copy(pointer(copy.to), pointer(copy.from), bytes, stream_);
+  } else if (bytes > 0) {
+    std::memmove(pointer(copy.to), pointer(copy.from), static_cast<size_t>(bytes));
+  }
 }
 
 void Run::read(const program::ReadSymbols& read) {
-  const std::byte* const data = pointer(read.from);
+  const Tensor source = host_tensor(read.from);
   const BufferPlan& plan = loaded_.plan_of(read.from);
   int64_t count = 1;
   for (int32_t d = 0; d < plan.rank; ++d) count *= values(plan.dims)[d];
@@ -478,7 +728,7 @@ void Run::read(const program::ReadSymbols& read) {
              read.defines.size(), fmt::join(read.defines, ", "));
   for (size_t i = 0; i < read.defines.size(); ++i) {
     const int64_t value = op::with_storage(buffer(read.from).type.dtype, [&]<class Element>() -> int64_t {
-      return op::store<int64_t>(op::load(reinterpret_cast<const Element*>(data)[i]));
+      return op::store<int64_t>(op::load(source.as<Element>()[i]));
     });
     set_symbol(read.defines[i], value, buffer(read.from).name);
   }
@@ -543,7 +793,38 @@ Dims Run::dims(BufferId id) const {
   return {values(plan.dims), values(plan.dims) + plan.rank};
 }
 
-Tensor Run::tensor(BufferId id) const { return Tensor::borrow(buffer(id).type.dtype, dims(id), pointer(id)); }
+Tensor Run::tensor(BufferId id) const {
+  Dims sizes = dims(id);
+  Dims strides = contiguous_strides(sizes);
+  return share(buffer(id).type.dtype, std::move(sizes), std::move(strides), pointer(id), nullptr);
+}
+
+// Memory of the program's device.
+Tensor Run::share(DType dtype, Dims dims, Dims strides, void* data, std::shared_ptr<void> owner) const {
+  if (device_ == nullptr) return Tensor::share(dtype, std::move(dims), std::move(strides), data, std::move(owner));
+  return Tensor::on_device(device_->tag(), dtype, std::move(dims), std::move(strides), data, std::move(owner));
+}
+
+void Run::copy_elements(const Tensor& from, Tensor& to) const {
+  if (device_ != nullptr) {
+    device_->copy_elements(from, to, stream_);
+  } else if (from.count() == 0) {
+    return;
+  } else if (from.contiguous() && to.contiguous()) {
+    std::memmove(to.data(), from.data(), static_cast<size_t>(from.bytes()));
+  } else {
+    op::copy_strided(from.dtype(), to.data(), to.strides(), from.data(), from.strides(), from.dims());
+  }
+}
+
+void Run::poison(void* data, int64_t bytes) const {
+  if (bytes <= 0) return;
+  if (device_ != nullptr) {
+    device_->fill(data, kPoison, bytes, stream_);
+  } else {
+    std::memset(data, kPoison, static_cast<size_t>(bytes));
+  }
+}
 
 void Run::take_storage(int32_t index) {
   const Storage& storage = loaded_.storages_[static_cast<size_t>(index)];
@@ -577,11 +858,19 @@ void Run::deliver(BufferId id, Tensor value, bool placed) {
     return;
   }
   const Storage& storage = storage_of(id);
-  if (!value.contiguous() || value.owner() == nullptr || value.owner().use_count() > 1) value = value.contiguous_copy();
+  if (device_ != nullptr) {
+    if (value.on_host() || !value.contiguous() || value.owner() == nullptr || value.owner().use_count() > 1) {
+      Tensor moved = device_->empty(value.dtype(), value.dims(), stream_);
+      copy_elements(value, moved);
+      value = std::move(moved);
+    }
+  } else if (!value.contiguous() || value.owner() == nullptr || value.owner().use_count() > 1) {
+    value = value.contiguous_copy();
+  }
   context_.slots[static_cast<size_t>(storage.slot)] = value.data();
   if (storage.index >= 0) {
     const size_t output = static_cast<size_t>(storage.index);
-    context_.direct[output] = results_[output].valid() ? 0 : 1;
+    context_.direct[output] = results_[output].valid() || results_on_host_ ? 0 : 1;
     if (context_.direct[output] != 0) {
       // The result may be the buffer under another shape (a reshape of it).
       const int64_t* const result_sizes = values(loaded_.outputs_[output].dims);

@@ -10,12 +10,22 @@ namespace fuseloom::run {
 class Run {
  public:
   Run(const LoadedProgram& loaded, const Entry& entry, Context& context, std::span<const Tensor> inputs, std::span<Tensor> results, const RunMode& mode)
-      : loaded_(loaded), program_(loaded.program_), entry_(entry), context_(context), inputs_(inputs), results_(results), mode_(mode) {}
+      : loaded_(loaded),
+        program_(loaded.program_),
+        entry_(entry),
+        context_(context),
+        inputs_(inputs),
+        results_(results),
+        mode_(mode),
+        device_(loaded.device_.get()),
+        stream_(mode.stream) {}
   void execute();
 
  private:
   // ---- before and after the lines
   void bind_inputs();
+  void bind_inputs_on_device();
+  void check_finite(size_t input, const Tensor& tensor) const;
   void bind_results();
   void accept_result(size_t output);
   bool overlaps_input(const Tensor& tensor) const;
@@ -23,6 +33,13 @@ class Run {
   void finish_results();
   Tensor source_of(size_t output) const;
   bool shares_input(const OutputPlan& plan) const;
+  bool is_on_host(size_t output) const;       // of a program on a device: the result is wanted there
+  void give_to_host(std::span<const size_t> outputs);
+
+  // ---- all lines
+  void run_steps();
+  bool replay();                               // false: the lines are to be run one by one
+  std::shared_ptr<void> record();
 
   // ---- lines
   void run_step(size_t line);
@@ -30,6 +47,9 @@ class Run {
   void before(const Step& step);
   void after(const Step& step);
   int64_t launch(const Step& step);
+  int64_t launch_on_device(const Step& step);
+  void profile(size_t line, double start, double end, int64_t bytes);
+  void finish_profile();
   void call(const Step& step, const program::Call& call);
   void copy(const program::Copy& copy);
   void read(const program::ReadSymbols& read);
@@ -59,7 +79,12 @@ class Run {
   Tensor optional_tensor(program::BufferId id) const { return id.valid() ? tensor(id) : Tensor(); }
   void take_storage(int32_t storage);
   void deliver(program::BufferId id, Tensor value, bool placed);
+  void poison(void* data, int64_t bytes) const;
   void poison_storage(int32_t storage) const;
+  Tensor on_host(const Tensor& tensor) const { return device_ == nullptr ? tensor : device_->to_host(tensor, stream_); }
+  Tensor host_tensor(program::BufferId id) const { return on_host(tensor(id)); }
+  void copy_elements(const Tensor& from, Tensor& to) const;
+  Tensor share(DType dtype, Dims dims, Dims strides, void* data, std::shared_ptr<void> owner) const;
   const program::Buffer& buffer(program::BufferId id) const { return program_.buffer(id); }
   const Storage& storage_of(program::BufferId id) const { return loaded_.storages_[static_cast<size_t>(loaded_.plan_of(id).storage)]; }
 
@@ -70,9 +95,19 @@ class Run {
   const std::span<const Tensor> inputs_;
   const std::span<Tensor> results_;
   const RunMode& mode_;
+  CudaDevice* const device_;       // null: the cpu
+  CudaStream stream_;
+  bool results_on_host_ = false;   // of a program on a device: those that are not given
   int32_t stage_ = 0;              // the last one that is open
   int32_t next_symbol_ = 0;        // the first one that is not bound
   bool overlap_ = false;           // a given result lies over an input
+  struct Timing {
+    size_t line = 0;
+    std::shared_ptr<void> begin, end;          // CudaEvents
+    double start = 0, host_seconds = 0;
+    int64_t bytes = 0;
+  };
+  std::vector<Timing> timings_;    // of launches on a device, while profiling
 };
 
 }  // namespace fuseloom::run

@@ -19,16 +19,23 @@ using sym::Expr;
 // Fills a LoadedProgram, in the order of the members.
 class LoadedProgramBuilder {
  public:
-  LoadedProgramBuilder(LoadedProgram& out, const KernelLookup& lookup)
-      : out_(out), program_(out.program_), lookup_(lookup), ranges_(program::live_ranges(out.program_)), layout_(program::layout_of(out.program_)) {}
+  LoadedProgramBuilder(LoadedProgram& out, const Kernels& kernels)
+      : out_(out), program_(out.program_), kernels_(kernels), ranges_(program::live_ranges(out.program_)), layout_(program::layout_of(out.program_)) {}
 
   void build() {
+    const program::Device runs_on = out_.device_ != nullptr ? program::Device::Cuda : program::Device::Cpu;
+    FL_CHECK(program_.device == runs_on, "program {} is for {}, its kernels are for {}", program_.name, program::device_name(program_.device),
+             program::device_name(runs_on));
+    if (out_.device_ != nullptr) out_.device_->make_current();
     bind_symbols();
     assign_slots();
     plan_buffers();
     plan_lines();
     plan_outputs();
     order_placement();
+    out_.recordable_ = out_.exprs_.size() == 1 && !out_.steps_.empty() && std::all_of(out_.steps_.begin(), out_.steps_.end(), [](const Step& step) {
+      return step.plain && (step.kind == Step::Kind::Launch || step.kind == Step::Kind::Copy);
+    });
     compile_values();
     prepare();
   }
@@ -171,25 +178,41 @@ class LoadedProgramBuilder {
     }
   }
 
-  LaunchPlan plan_launch(const program::Launch& launch) {
+  // In the order of LaunchPlan::values.
+  std::vector<Expr> launch_exprs(const program::Launch& launch) const {
     std::vector<Expr> exprs = launch.sizes;
     exprs.insert(exprs.end(), {launch.work, launch.bytes});
+    for (const program::Variant& variant : launch.variants) {
+      exprs.push_back(variant.condition);
+      if (out_.device_ != nullptr) {
+        exprs.insert(exprs.end(), variant.grid.begin(), variant.grid.end());
+        exprs.push_back(variant.shared_bytes);
+      } else {
+        exprs.insert(exprs.end(), {variant.extent, variant.scratch_bytes});
+      }
+    }
+    return exprs;
+  }
+  LaunchPlan plan_launch(const program::Launch& launch) {
     LaunchPlan plan{.buffers = launch.buffers, .size_count = static_cast<int32_t>(launch.sizes.size())};
     for (const program::Variant& variant : launch.variants) {
-      plan.functions.push_back(function_of(variant.kernel));
-      exprs.insert(exprs.end(), {variant.condition, variant.extent, variant.scratch_bytes});
+      if (out_.device_ != nullptr) {
+        plan.cuda.push_back({.kernel = &cuda_kernel_of(variant.kernel), .block = variant.block, .cluster = variant.cluster, .cooperative = variant.cooperative});
+      } else {
+        plan.functions.push_back(function_of(variant.kernel));
+      }
     }
-    plan.values = add_values(exprs);
     return plan;
   }
   void plan(const program::Launch& launch, int32_t, Step& step) {
     step.kind = Step::Kind::Launch;
     step.index = static_cast<int32_t>(out_.launches_.size());
     LaunchPlan plan = plan_launch(launch);
+    plan.values = add_values(launch_exprs(launch));
     const int32_t count = static_cast<int32_t>(launch.buffers.size());
     plan.first_argument = out_.argument_count_;
     out_.argument_count_ += count;
-    out_.most_arguments_ = std::max(out_.most_arguments_, count);
+    out_.most_arguments_ = std::max(out_.most_arguments_, count + plan.size_count);
     out_.launches_.push_back(std::move(plan));
   }
   void plan(const program::Call& call, int32_t line, Step& step) {
@@ -229,16 +252,24 @@ class LoadedProgramBuilder {
         FL_CHECK(at != out_.symbols_.end(), "program {}: nothing binds the outer symbol {} of {}", program_.name, symbol, nested->name);
         outer.push_back(static_cast<int32_t>(at - out_.symbols_.begin()));
       }
-      out_.nested_.back().push_back({std::make_unique<LoadedProgram>(*nested, lookup_, out_.pool_, out_.options_), std::move(outer)});
+      out_.nested_.back().push_back({std::make_unique<LoadedProgram>(*nested, kernels_, out_.pool_, out_.options_), std::move(outer)});
     }
   }
 
   KernelFunction function_of(int32_t kernel) {
     if (functions_.empty()) functions_.resize(program_.kernels.size(), nullptr);
     KernelFunction& function = functions_[static_cast<size_t>(kernel)];
-    if (function == nullptr) function = lookup_(program_.kernels[static_cast<size_t>(kernel)].name);
+    if (function == nullptr) function = kernels_.cpu(program_.kernels[static_cast<size_t>(kernel)].name);
     FL_CHECK(function != nullptr, "program {}: there is no kernel {}", program_.name, program_.kernels[static_cast<size_t>(kernel)].name);
     return function;
+  }
+
+  const CudaKernel& cuda_kernel_of(int32_t kernel) {
+    out_.cuda_kernels_.resize(program_.kernels.size());
+    std::unique_ptr<CudaKernel>& held = out_.cuda_kernels_[static_cast<size_t>(kernel)];
+    const std::string& name = program_.kernels[static_cast<size_t>(kernel)].name;
+    if (held == nullptr) held = std::make_unique<CudaKernel>(out_.device_->describe(kernels_.cuda(name), name));
+    return *held;
   }
 
   // ---- results
@@ -281,9 +312,12 @@ class LoadedProgramBuilder {
         for (const Expr& size : each.type.shape) dims.push_back(sym::evaluate(size, {}));
         out_.fixed_tensors_.emplace_back(each.type.dtype, std::move(dims));
       }
+      if (out_.device_ != nullptr) out_.fixed_tensors_.back() = out_.device_->to_device(out_.fixed_tensors_.back(), nullptr);
       out_.fixed_slots_[static_cast<size_t>(storage.slot)] = out_.fixed_tensors_.back().data();
     }
     for (const Line& line : program_.init) prepare(std::get<program::Launch>(line.what));
+    // Runs are on other streams.
+    if (out_.device_ != nullptr) out_.device_->synchronize(nullptr);
   }
   // Runs on the loading thread: a packed weight is made once, mostly while others compile.
   void prepare(const program::Launch& launch) {
@@ -294,33 +328,41 @@ class LoadedProgramBuilder {
       start += sym::evaluate(program::byte_offset(program_, id), {});
       pointers.push_back(start);
     }
-    std::vector<int64_t> sizes;
-    for (const Expr& size : launch.sizes) sizes.push_back(sym::evaluate(size, {}));
-    size_t chosen = 0;
-    while (chosen + 1 < launch.variants.size() && sym::evaluate(launch.variants[chosen].condition, {}) == 0) ++chosen;
-    const program::Variant& variant = launch.variants[chosen];
+    const LaunchPlan plan = plan_launch(launch);
+    std::vector<int64_t> values;
+    for (const Expr& expr : launch_exprs(launch)) values.push_back(sym::evaluate(expr, {}));
+    PackedLaunch packed;
+    if (out_.device_ != nullptr) {
+      const PackedCudaLaunch cuda = pack_cuda_launch(packed, plan, values.data(), *out_.device_);
+      std::vector<uint64_t> words;
+      for (void* const pointer : pointers) words.push_back(reinterpret_cast<uint64_t>(pointer));
+      for (int32_t i = 0; i < plan.size_count; ++i) words.push_back(static_cast<uint64_t>(packed.sizes[i]));
+      if (!cuda.empty) out_.device_->launch(cuda.launch, words.data(), words.size(), nullptr);
+      return;
+    }
+    pack_launch(packed, plan, values.data(), 1);
     GrowingBlock scratch;
-    char* const scratch_start = reinterpret_cast<char*>(scratch.reserve(sym::evaluate(variant.scratch_bytes, {})));
-    const int64_t extent = sym::evaluate(variant.extent, {});
-    if (extent > 0) function_of(variant.kernel)(pointers.data(), sizes.data(), scratch_start, 0, extent);
+    char* const scratch_start = reinterpret_cast<char*>(scratch.reserve(packed.scratch_bytes));
+    if (packed.extent > 0) packed.function(pointers.data(), packed.sizes, scratch_start, 0, packed.extent);
   }
 
   LoadedProgram& out_;
   const Program& program_;
-  const KernelLookup& lookup_;
+  const Kernels& kernels_;
   const std::vector<LiveRange> ranges_;
   const program::Layout layout_;
   std::vector<KernelFunction> functions_;            // by kernel
 };
 
-LoadedProgram::LoadedProgram(const Program& program, const KernelLookup& lookup, std::shared_ptr<ThreadPool> pool, const RunOptions& options)
+LoadedProgram::LoadedProgram(const Program& program, const Kernels& kernels, std::shared_ptr<ThreadPool> pool, const RunOptions& options)
     : program_(program),
       pool_(std::move(pool)),
+      device_(kernels.device),
       options_(options),
       threads_(options.threads > 0 ? std::min(options.threads, pool_->size()) : pool_->size()),
       entries_(options.max_entries),
       profiler_(program.lines.size()) {
-  LoadedProgramBuilder(*this, lookup).build();
+  LoadedProgramBuilder(*this, kernels).build();
 }
 
 std::shared_ptr<const Entry> LoadedProgram::entry_of_key(std::vector<int64_t> key) const {

@@ -17,6 +17,7 @@
 
 #include "program/layout.h"
 #include "run/context.h"
+#include "run/cuda_device.h"
 #include "run/entry.h"
 #include "run/executable.h"
 #include "run/profiler.h"
@@ -51,12 +52,19 @@ struct BufferPlan {
   int64_t element_bytes = 1;
 };
 
+struct CudaVariantPlan {
+  const CudaKernel* kernel = nullptr;
+  std::array<int32_t, 3> block = {1, 1, 1}, cluster = {1, 1, 1};
+  bool cooperative = false;
+};
 struct LaunchPlan {
-  std::vector<KernelFunction> functions;  // by variant
+  std::vector<KernelFunction> functions;  // by variant, on the cpu
+  std::vector<CudaVariantPlan> cuda;      // by variant, on a device
   std::vector<program::BufferId> buffers;
   int32_t first_argument = 0;    // in Entry::arguments
   int32_t size_count = 0;
-  ValueRef values;               // sizes, work, bytes moved; then of each variant: condition, extent, scratch bytes
+  // sizes, work, bytes moved; then of each variant: condition, extent, scratch bytes; on a device: condition, grid, shared bytes
+  ValueRef values;
 };
 struct CallPlan {
   int32_t stage = 0;             // of the attributes
@@ -95,12 +103,15 @@ struct RunMode {
   bool offers = false;                // given results are used where they fit; else the caller must fit (UserError)
   bool profile = false;
   const LineHook* hook = nullptr;
+  // ---- on a device
+  CudaStream stream = nullptr;
+  CallOptions::Results results = CallOptions::Results::LikeInputs;
 };
 
 class LoadedProgram {
  public:
   // `program` outlives the object. Resolves kernels, prepares buffers, loads nested programs.
-  LoadedProgram(const program::Program& program, const KernelLookup& lookup, std::shared_ptr<ThreadPool> pool, const RunOptions& options);
+  LoadedProgram(const program::Program& program, const Kernels& kernels, std::shared_ptr<ThreadPool> pool, const RunOptions& options);
 
   // results.size() is the number of outputs; an invalid one is made.
   void run(std::span<const Tensor> inputs, std::span<Tensor> results, const RunMode& mode) const;
@@ -118,12 +129,15 @@ class LoadedProgram {
   friend class LoadedProgramBuilder;
   friend class EntryMaker;
   void check_inputs(std::span<const Tensor> inputs) const;
-  std::unique_ptr<Context> take_context() const;
+  std::unique_ptr<Context> take_context(CudaStream stream) const;
   std::shared_ptr<const Entry> find_entry(std::span<const Tensor> inputs, std::span<const int64_t> outer, Context& context) const;
   std::shared_ptr<const Entry> entry_of_key(std::vector<int64_t> key) const;
 
   const program::Program& program_;
   std::shared_ptr<ThreadPool> pool_;
+  const std::shared_ptr<CudaDevice> device_;  // null: the cpu
+  std::vector<std::unique_ptr<CudaKernel>> cuda_kernels_;  // by kernel of the program
+  bool recordable_ = false;                   // nothing but launches and copies of known sizes: a graph can hold a run
   const RunOptions options_;
   int32_t threads_ = 1;
 
@@ -168,7 +182,7 @@ class LoadedProgram {
   std::vector<std::vector<Nested>> nested_;   // If: then, else; While: body
   std::vector<OutputPlan> outputs_;
   int32_t argument_count_ = 0;
-  int32_t most_arguments_ = 0;
+  int32_t most_arguments_ = 0;                // of a launch, its sizes counted
 
   mutable EntryCache entries_;
   mutable ContextPool contexts_;

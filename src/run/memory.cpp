@@ -17,7 +17,7 @@ std::shared_ptr<void> allocate_shared(int64_t bytes) {
 void GrowingBlock::grow(int64_t bytes) {
   block_.reset();  // first, so that the old and the new block never exist together
   capacity_ = 0;
-  block_ = allocate_shared(bytes);
+  block_ = allocate_(bytes);
   capacity_ = align_up(bytes);
 }
 
@@ -30,7 +30,7 @@ void* BlockCache::take(int64_t bytes) {
     if (best == nullptr || block.capacity < best->capacity) best = &block;
   }
   if (best == nullptr) {
-    blocks_.push_back({.memory = allocate_shared(bytes), .capacity = align_up(std::max<int64_t>(bytes, 1))});
+    blocks_.push_back({.memory = allocate_(bytes), .capacity = align_up(std::max<int64_t>(bytes, 1))});
     best = &blocks_.back();
   }
   best->taken = best->used = true;

@@ -44,14 +44,25 @@ std::string json_string(std::string_view text) {
 
 double seconds_now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-void LineProfiler::add(size_t line, double start, double end, int64_t bytes) {
+void LineProfiler::add(size_t line, double start, double end, int64_t bytes, double host_seconds) {
   const std::lock_guard lock(mutex_);
   LineTimes& times = lines_[line];
   ++times.calls;
   times.seconds += end - start;
   times.bytes = bytes;
+  times.host_seconds += host_seconds;
   if (events_.size() < kMostEvents)
     events_.push_back({line, start, end - start, std::hash<std::thread::id>()(std::this_thread::get_id())});
+}
+
+void LineProfiler::describe(size_t line, const CudaLaunch& launch, const CudaDevice& device) {
+  const double occupancy = device.occupancy(launch);
+  const std::lock_guard lock(mutex_);
+  LineTimes& times = lines_[line];
+  times.registers = launch.kernel->registers;
+  times.local_bytes = launch.kernel->local_bytes;
+  times.shared_bytes = int64_t{launch.shared_bytes} + launch.kernel->static_shared_bytes;
+  times.occupancy = occupancy;
 }
 
 void LineProfiler::collect(const program::Program& program, Profile& profile) const {
@@ -61,8 +72,17 @@ void LineProfiler::collect(const program::Program& program, Profile& profile) co
     std::string name = name_of(program, program.lines[i]);
     if (name.empty()) continue;
     kernel_of_line[i] = static_cast<int64_t>(profile.kernels.size());
-    profile.kernels.push_back(
-        {.name = std::move(name), .origin = program.lines[i].origin, .calls = lines_[i].calls, .seconds = lines_[i].seconds, .bytes = lines_[i].bytes});
+    const LineTimes& times = lines_[i];
+    profile.kernels.push_back({.name = std::move(name),
+                               .origin = program.lines[i].origin,
+                               .calls = times.calls,
+                               .seconds = times.seconds,
+                               .bytes = times.bytes,
+                               .host_seconds = times.host_seconds,
+                               .registers = times.registers,
+                               .local_bytes = times.local_bytes,
+                               .shared_bytes = times.shared_bytes,
+                               .occupancy = times.occupancy});
   }
   for (const Event& event : events_) {
     const int64_t kernel = kernel_of_line[event.line];

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "run/cuda_device.h"
 #include "run/executable.h"
 
 namespace fuseloom::run {
@@ -14,14 +15,19 @@ double seconds_now();
 class LineProfiler {
  public:
   explicit LineProfiler(size_t lines) : lines_(lines) {}
-  void add(size_t line, double start, double end, int64_t bytes);
+  void add(size_t line, double start, double end, int64_t bytes, double host_seconds = 0);
+  // What is known of a launch on a device.
+  void describe(size_t line, const CudaLaunch& launch, const CudaDevice& device);
   // Appends the lines that do work, and what happened when.
   void collect(const program::Program& program, Profile& profile) const;
 
  private:
   struct LineTimes {
     int64_t calls = 0, bytes = 0;
-    double seconds = 0;
+    double seconds = 0, host_seconds = 0;
+    int32_t registers = 0, local_bytes = 0;
+    int64_t shared_bytes = 0;
+    double occupancy = 0;
   };
   struct Event {
     size_t line = 0;
