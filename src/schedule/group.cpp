@@ -62,6 +62,9 @@ class Grouper {
     owner_.resize(static_cast<size_t>(graph.value_count()), -1);
     for (const ValueId id : graph.outputs()) is_output_[static_cast<size_t>(id.index)] = 1;
     for (size_t i = 0; i < graph.nodes().size(); ++i) position_[index_of(graph.nodes()[i])] = static_cast<int>(i);
+    for (const NodeId id : graph.nodes()) {
+      if (loop_role(graph, id) == LoopRole::Pointwise && follows_contraction(id)) epilogue_.insert(id);
+    }
   }
 
   Grouping run() {
@@ -183,6 +186,17 @@ class Grouper {
     return false;
   }
 
+  // An elementwise op on the result of a contraction, or on what such an op makes of it, of the same shape.
+  bool follows_contraction(NodeId id) const {
+    const Node& node = graph_.node(id);
+    return std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId input) {
+      if (!input.valid() || !graph_.value(input).producer.valid()) return false;
+      const NodeId producer = graph_.value(input).producer;
+      return graph_.type(input).shape == graph_.type(node.outputs[0]).shape &&
+             (epilogue_.count(producer) != 0 || loop_role(graph_, producer) == LoopRole::Contraction);
+    });
+  }
+
   // ---- structure questions
   std::vector<size_t> reduced_axes(const Group& group) const {
     std::vector<size_t> axes;
@@ -296,6 +310,8 @@ class Grouper {
       case LoopRole::Gather: {
         const int cost = role == LoopRole::Pointwise ? node.op->cost : role == LoopRole::Gather ? 4 : 0;
         if (cost > budget) return refuse(Why::ComputedRepeatedly);
+        // An operand of a contraction is computed for every block that reads it, an epilogue once.
+        if (budget <= kContractionOperand && epilogue_.count(id) != 0) return refuse(Why::ComputedRepeatedly);
         return std::nullopt;
       }
       case LoopRole::SmallReduction:
@@ -620,6 +636,7 @@ class Grouper {
   const std::vector<std::vector<NodeId>> users_;
   std::vector<std::vector<int>> groups_of_;      // by node: the groups that compute it
   std::vector<LoopRole> roles_;
+  std::set<NodeId> epilogue_;                 // what a contraction before it can do as its epilogue
   std::vector<int> position_;
   std::vector<char> is_output_;
   std::vector<int> owner_;

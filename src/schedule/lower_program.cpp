@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "schedule/axis_plan.h"
 #include "schedule/read.h"
+#include "schedule/share_kernels.h"
 
 namespace fuseloom::schedule {
 
@@ -337,6 +338,9 @@ LoweredProgram lower_program(const Graph& graph, const LowerOptions& options) {
   std::set<std::string> kernel_names;
   program::Program lowered = ProgramLowering(graph, options, out, kernel_names).run(&out.grouping);
   out.program = std::move(lowered);
+  for (const auto& [old, name] : share_kernels(out.program, out.kernels)) {
+    for (size_t at = 0; (at = out.explanation.find(old, at)) != std::string::npos; at += name.size()) out.explanation.replace(at, old.size(), name);
+  }
   return out;
 }
 
