@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 seconds=${1:-30}
 cmake --preset fuzz >/dev/null
 mapfile -t targets < <(cd test/fuzz && ls ./*_fuzz.cpp | sed 's|.*/||; s|\.cpp$||')
-cmake --build build/fuzz -j "$(nproc)" --target "${targets[@]}"
+cmake --build build/fuzz -j "$(nproc)" --target "${targets[@]}" archive_seed
 failed=0
 for target in "${targets[@]}"; do
   corpus=build/fuzz/corpus/$target
@@ -14,6 +14,7 @@ for target in "${targets[@]}"; do
   case "$target" in   # something valid to start from
     onnx_fuzz) cp examples/tiny.onnx "$corpus/" ;;
     graph_text_fuzz) cp test/golden/graph/*.fl "$corpus/" ;;
+    archive_fuzz) build/fuzz/test/fuzz/archive_seed "$corpus" test/golden/program/*.fl ;;
     kernel_text_fuzz) cp test/golden/kernel/*.fl "$corpus/" ;;
   esac
   echo "== $target, $seconds s"

@@ -33,6 +33,18 @@ constexpr uint32_t kSaveAvx = 0x6, kSaveAvx512 = 0xe6;
 
 }  // namespace
 
+std::string_view architecture_name() {
+#if defined(__x86_64__)
+  return "x86-64";
+#elif defined(__aarch64__)
+  return "aarch64";
+#elif defined(__riscv) && __riscv_xlen == 64
+  return "riscv64";
+#else
+#error "name this architecture: archives say which one their machine code is for"
+#endif
+}
+
 std::string_view isa_name(Isa isa) {
   for (const IsaName& entry : kIsaNames) {
     if (entry.isa == isa) return entry.name;

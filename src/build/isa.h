@@ -17,6 +17,9 @@ namespace fuseloom::build {
 
 enum class Isa : uint8_t { Baseline, Avx2, Avx512, Native };
 
+// The architecture this program was compiled for: "x86-64", "aarch64". Machine code runs on the same one only.
+std::string_view architecture_name();
+
 // "baseline", "avx2", "avx512", "native".
 std::string_view isa_name(Isa isa);
 std::optional<Isa> parse_isa(std::string_view name);

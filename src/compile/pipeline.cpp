@@ -66,13 +66,13 @@ void set_scratch(program::Program& program, const std::map<std::string, const ke
 
 void do_nothing(void* const*, const int64_t*, char*, int64_t, int64_t) {}
 
+}  // namespace
+
 std::string trace_dir(const Options& options) {
   if (options.trace_dir) return *options.trace_dir;
   const char* variable = std::getenv("FUSELOOM_TRACE");
   return variable != nullptr ? variable : "";
 }
-
-}  // namespace
 
 void run_pipeline_passes(Graph& graph, const Options& options, Report& report, Trace& trace) {
   Stopwatch watch;

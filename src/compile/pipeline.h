@@ -57,6 +57,8 @@ std::vector<graph::NamedPass> pipeline_passes();
 
 // ---- the stages, for outputs that are not run here -------------------------------------------------------------------
 class Trace;
+// Where traces go: the option, else FUSELOOM_TRACE; "" for none.
+std::string trace_dir(const Options& options);
 // 1. Runs the passes.
 void run_pipeline_passes(graph::Graph& graph, const Options& options, Report& report, Trace& trace);
 

@@ -40,37 +40,9 @@ BufferId storage_of(const Program& program, BufferId id) {
 
 std::vector<BufferId> buffers_of(const Line& line) {
   std::vector<BufferId> found;
-  const auto add = [&](BufferId id) {
+  for_each_buffer(line, [&](BufferId id) {
     if (id.valid()) found.push_back(id);
-  };
-  const auto add_all = [&](const std::vector<BufferId>& ids) {
-    for (const BufferId id : ids) add(id);
-  };
-  std::visit(Overloaded{
-                 [&](const Launch& launch) { add_all(launch.buffers); },
-                 [&](const Call& call) {
-                   add_all(call.inputs);
-                   add_all(call.outputs);
-                 },
-                 [&](const Copy& copy) {
-                   add(copy.from);
-                   add(copy.to);
-                 },
-                 [&](const ReadSymbols& read) { add(read.from); },
-                 [](const Assert&) {},
-                 [&](const If& branch) {
-                   add(branch.condition);
-                   add_all(branch.inputs);
-                   add_all(branch.outputs);
-                 },
-                 [&](const While& loop) {
-                   add(loop.trip_count);
-                   add(loop.condition);
-                   add_all(loop.inputs);
-                   add_all(loop.outputs);
-                 },
-             },
-             line.what);
+  });
   return found;
 }
 

@@ -156,6 +156,9 @@ std::string_view device_name(Device device);     // "cpu", "cuda"
 // Deep, nested programs included; constants share memory.
 Program clone(const Program& program);
 
+// Drops the constants, and views of them, that no line and no result uses. Buffers get new ids.
+void remove_unused_constants(Program& program);
+
 std::string to_string(const Program& program);
 // Constants above 64 elements print by hash; see op::ConstantPool.
 Program parse_program(std::string_view text, const op::OpTable& table, std::string where = "<text>", const op::ConstantPool& pool = {});

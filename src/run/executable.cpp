@@ -5,12 +5,13 @@
 
 #include "base/check.h"
 #include "run/loaded_program.h"
+#include "run/prepare.h"
 
 namespace fuseloom::run {
 
 struct Executable::Impl {
   Impl(program::Program taken, const Kernels& kernels, std::shared_ptr<void> held, std::shared_ptr<ThreadPool> pool, const RunOptions& options)
-      : program(std::move(taken)), keep_alive(std::move(held)), device(kernels.device), loaded(program, kernels, std::move(pool), options) {}
+      : program(kernels.device == nullptr ? prepare_buffers(std::move(taken), kernels.cpu) : std::move(taken)), keep_alive(std::move(held)), device(kernels.device), loaded(program, kernels, std::move(pool), options) {}
 
   void run(std::span<const Tensor> inputs, std::span<Tensor> results, const CallOptions& call) const {
     if (device != nullptr) device->make_current();
@@ -86,6 +87,7 @@ std::vector<Dims> Executable::output_dims(std::span<const Dims> input_dims) cons
 int64_t Executable::arena_bytes(std::span<const Dims> input_dims) const { return impl_->loaded.entry_for(input_dims)->arena_bytes; }
 int64_t Executable::arena_lower_bound(std::span<const Dims> input_dims) const { return impl_->loaded.entry_for(input_dims)->arena_lower_bound; }
 size_t Executable::entry_count() const { return impl_->loaded.entry_count(); }
+void Executable::prepare_entry(std::span<const Dims> input_dims) const { impl_->loaded.entry_for(input_dims); }
 
 void Executable::set_profiling(bool on) const {
   const std::lock_guard lock(impl_->mutex);

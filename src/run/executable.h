@@ -96,7 +96,7 @@ using LineHook = std::function<void(const program::Program& program, size_t line
 
 class Executable {
  public:
-  // Takes the program; runs its init lines. `keep_alive` holds the kernels' library.
+  // Takes the program and runs its init lines (prepare.h). `keep_alive` holds the kernels' library.
   Executable(program::Program program, const KernelLookup& lookup, std::shared_ptr<void> keep_alive, std::shared_ptr<ThreadPool> pool,
              RunOptions options = {});
   Executable(program::Program program, const Kernels& kernels, std::shared_ptr<void> keep_alive, std::shared_ptr<ThreadPool> pool,
@@ -119,6 +119,8 @@ class Executable {
   int64_t arena_bytes(std::span<const Dims> input_dims) const;       // planned peak of temporaries
   int64_t arena_lower_bound(std::span<const Dims> input_dims) const; // largest sum of live temporaries
   size_t entry_count() const;
+  // Does what the first call with inputs of these sizes would do before it runs.
+  void prepare_entry(std::span<const Dims> input_dims) const;
 
   void set_profiling(bool on) const;
   Profile profile() const;

@@ -37,7 +37,7 @@ class LoadedProgramBuilder {
       return step.plain && (step.kind == Step::Kind::Launch || step.kind == Step::Kind::Copy);
     });
     compile_values();
-    prepare();
+    place_fixed();
   }
 
  private:
@@ -300,7 +300,7 @@ class LoadedProgramBuilder {
   }
 
   // ---- what exists before the first run
-  void prepare() {
+  void place_fixed() {
     out_.fixed_slots_.assign(static_cast<size_t>(out_.slot_count_), nullptr);
     for (const Storage& storage : out_.storages_) {
       if (storage.place != Storage::Place::Fixed) continue;
@@ -315,35 +315,26 @@ class LoadedProgramBuilder {
       if (out_.device_ != nullptr) out_.fixed_tensors_.back() = out_.device_->to_device(out_.fixed_tensors_.back(), nullptr);
       out_.fixed_slots_[static_cast<size_t>(storage.slot)] = out_.fixed_tensors_.back().data();
     }
-    for (const Line& line : program_.init) prepare(std::get<program::Launch>(line.what));
+    FL_CHECK(program_.init.empty() || out_.device_ != nullptr, "program {}: its buffers are not prepared", program_.name);
+    for (const Line& line : program_.init) prepare_on_device(std::get<program::Launch>(line.what));
     // Runs are on other streams.
     if (out_.device_ != nullptr) out_.device_->synchronize(nullptr);
   }
-  // Runs on the loading thread: a packed weight is made once, mostly while others compile.
-  void prepare(const program::Launch& launch) {
-    std::vector<void*> pointers;
+  void prepare_on_device(const program::Launch& launch) {
+    std::vector<uint64_t> words;
     for (const BufferId id : launch.buffers) {
       const Storage& storage = out_.storages_[static_cast<size_t>(layout_.storage[static_cast<size_t>(id.index)])];
       std::byte* start = static_cast<std::byte*>(out_.fixed_slots_[static_cast<size_t>(storage.slot)]);
       start += sym::evaluate(program::byte_offset(program_, id), {});
-      pointers.push_back(start);
+      words.push_back(reinterpret_cast<uint64_t>(start));
     }
     const LaunchPlan plan = plan_launch(launch);
     std::vector<int64_t> values;
     for (const Expr& expr : launch_exprs(launch)) values.push_back(sym::evaluate(expr, {}));
     PackedLaunch packed;
-    if (out_.device_ != nullptr) {
-      const PackedCudaLaunch cuda = pack_cuda_launch(packed, plan, values.data(), *out_.device_);
-      std::vector<uint64_t> words;
-      for (void* const pointer : pointers) words.push_back(reinterpret_cast<uint64_t>(pointer));
-      for (int32_t i = 0; i < plan.size_count; ++i) words.push_back(static_cast<uint64_t>(packed.sizes[i]));
-      if (!cuda.empty) out_.device_->launch(cuda.launch, words.data(), words.size(), nullptr);
-      return;
-    }
-    pack_launch(packed, plan, values.data(), 1);
-    GrowingBlock scratch;
-    char* const scratch_start = reinterpret_cast<char*>(scratch.reserve(packed.scratch_bytes));
-    if (packed.extent > 0) packed.function(pointers.data(), packed.sizes, scratch_start, 0, packed.extent);
+    const PackedCudaLaunch cuda = pack_cuda_launch(packed, plan, values.data(), *out_.device_);
+    for (int32_t i = 0; i < plan.size_count; ++i) words.push_back(static_cast<uint64_t>(packed.sizes[i]));
+    if (!cuda.empty) out_.device_->launch(cuda.launch, words.data(), words.size(), nullptr);
   }
 
   LoadedProgram& out_;

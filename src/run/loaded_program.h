@@ -110,7 +110,8 @@ struct RunMode {
 
 class LoadedProgram {
  public:
-  // `program` outlives the object. Resolves kernels, prepares buffers, loads nested programs.
+  // `program` outlives the object. On the CPU it has no init lines left (prepare.h), on a device they are run. Resolves kernels,
+  // loads nested programs.
   LoadedProgram(const program::Program& program, const Kernels& kernels, std::shared_ptr<ThreadPool> pool, const RunOptions& options);
 
   // results.size() is the number of outputs; an invalid one is made.

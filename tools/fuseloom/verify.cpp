@@ -7,12 +7,12 @@
 #include <cmath>
 #include <deque>
 #include <map>
-#include <set>
 
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
 #include "compare.h"
+#include "graph/name_values.h"
 #include "progress.h"
 #include "program/program.h"
 #include "verbs.h"
@@ -28,22 +28,6 @@ using graph::ValueId;
 void run_passes(Graph& graph) {
   const std::vector<graph::NamedPass> passes = compile::pipeline_passes();
   graph::run_passes(graph, passes);
-}
-
-// Names that no other value has, in subgraphs neither.
-void name_every_value(Graph& graph, std::set<std::string>& taken) {
-  for (int32_t i = 0; i < graph.value_count(); ++i) {
-    const graph::Value& value = graph.value({i});
-    if (value.producer.valid() && !graph.has_node(value.producer)) continue;
-    std::string name = value.name;
-    for (size_t n = taken.size(); name.empty() || !taken.insert(name).second; ++n) {
-      name = value.name.empty() ? fmt::format("value_{}", n) : fmt::format("{}_{}", value.name, n);
-    }
-    graph.set_value_name({i}, name);
-  }
-  for (const NodeId id : graph.nodes()) {
-    for (size_t s = 0; s < graph.node(id).subgraphs.size(); ++s) name_every_value(graph.subgraph(id, s), taken);
-  }
 }
 
 std::vector<std::string> names_of(std::span<const graph::NamedPass> passes) {
@@ -78,8 +62,7 @@ int verify(const ModelArguments& arguments) {
   const std::vector<Tensor> inputs = make_inputs(model, arguments);
   Graph graph = model.graph.clone();
   run_passes(graph);
-  std::set<std::string> taken;
-  name_every_value(graph, taken);
+  graph::name_values(graph);
 
   progress.show("compiling");
   compile::Options options = make_options(arguments, model, inputs);
