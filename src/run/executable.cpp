@@ -11,7 +11,10 @@ namespace fuseloom::run {
 
 struct Executable::Impl {
   Impl(program::Program taken, const Kernels& kernels, std::shared_ptr<void> held, std::shared_ptr<ThreadPool> pool, const RunOptions& options)
-      : program(kernels.device == nullptr ? prepare_buffers(std::move(taken), kernels.cpu) : std::move(taken)), keep_alive(std::move(held)), device(kernels.device), loaded(program, kernels, std::move(pool), options) {}
+      : program(kernels.device == nullptr ? prepare_buffers(std::move(taken), kernels.cpu) : std::move(taken)),
+        keep_alive(std::move(held)),
+        device(kernels.device),
+        loaded(program, kernels, std::move(pool), options) {}
 
   void run(std::span<const Tensor> inputs, std::span<Tensor> results, const CallOptions& call) const {
     if (device != nullptr) device->make_current();
