@@ -249,6 +249,10 @@ class Grouper {
     return false;
   }
 
+  static bool has_axis(const Group& group, const std::string& name) {
+    return std::any_of(group.axes.begin(), group.axes.end(), [&](const Axis& axis) { return axis.name == name; });
+  }
+
   // How a reduction's folded axes line up with the group's axes.
   struct Match {
     std::vector<size_t> axes;       // group axes that become (or are) reduced, in order of the folded dimensions
@@ -260,7 +264,8 @@ class Grouper {
     std::set<std::string> in_use;
     for (const Expr& index : use.index) {
       if (index.is_const()) continue;
-      if (!index.is_symbol()) return std::nullopt;
+      // At a position of its own for every step of a small reduction there is no one loop that folds it.
+      if (!index.is_symbol() || !has_axis(group, index.name())) return std::nullopt;
       in_use.insert(index.name());
     }
     const std::vector<size_t> already = reduced_axes(group);

@@ -588,12 +588,17 @@ ScalarId LoopBuilder::window(NodeId id, const Index& index, const std::vector<Ex
   return round_to(declared, apply("div", type, {result, index_value(type, count)}));
 }
 
-void LoopBuilder::store(ValueId value, const Index& index) {
-  const op::TensorType& type = graph_.type(value);
-  ScalarId scalar = value_at(value, index);
-  const BufferId buffer = argument(value, Access::Write);
-  if (dtype(scalar) != type.dtype) scalar = apply("cast", type.dtype, {scalar});
-  append(Statement{kernel::Store{.buffer = buffer, .index = simplified(linear_index(type.shape, index)), .value = scalar}});
+void LoopBuilder::store(std::span<const ValueId> values, const std::function<const Index&(ValueId)>& position) {
+  std::vector<ScalarId> scalars;
+  for (const ValueId value : values) {
+    const DType declared = graph_.type(value).dtype;
+    const ScalarId scalar = value_at(value, position(value));
+    scalars.push_back(dtype(scalar) == declared ? scalar : apply("cast", declared, {scalar}));
+  }
+  for (size_t i = 0; i < values.size(); ++i) {
+    const BufferId buffer = argument(values[i], Access::Write);
+    append(Statement{kernel::Store{.buffer = buffer, .index = simplified(linear_index(graph_.type(values[i]).shape, position(values[i]))), .value = scalars[i]}});
+  }
 }
 
 // ---- the end ---------------------------------------------------------------------------------------------------------

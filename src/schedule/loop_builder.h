@@ -4,8 +4,10 @@
 // Writes the statements of a kernel: loops are opened and closed like brackets, and a value is asked for at a position;
 // whatever computes it is placed in the outermost open loop it depends on, once.
 #pragma once
+#include <functional>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -54,8 +56,9 @@ class LoopBuilder {
   void set_guards(std::vector<sym::Expr> guards) { guards_ = std::move(guards); }
   // The scalar belongs to the innermost open body.
   void pin(ScalarId id) { scalar_level_[static_cast<size_t>(id.index)] = level(); }
-  // Stores a value (already computed there) at an index of its own shape, in the innermost open body.
-  void store(ValueId value, const Index& index);
+  // Stores values, each at a position of its own shape, in the innermost open body. All are computed before the first is
+  // stored: the memory of one may be that of another's operand (in place).
+  void store(std::span<const ValueId> values, const std::function<const Index&(ValueId)>& position);
   // The operand of a reduction at its position; and the reduction's result, once it is known.
   void set_result(NodeId reduction, ScalarId result) { results_[reduction] = result; }
   // From now on `value` is read from this buffer at this position (expression over loop axes) instead of being computed.

@@ -110,7 +110,7 @@ class ContractionLowering {
       result = build_.apply("add", dtype_, {result, build_.value_at(node_.inputs[2], {position()[1]})});
     }
     build_.set_result(group_.contraction, build_.round_to(declared, result));
-    for (const ValueId output : group_.outputs) build_.store(output, group_.uses.at(output)[0].index);
+    build_.store(group_.outputs, [&](ValueId value) -> const Index& { return group_.uses.at(value)[0].index; });
     contract.epilogue = build_.close_block();
     build_.append({std::move(contract)});
     if (core) build_.close();

@@ -76,7 +76,7 @@ LoweredGroup lower_direct_convolution(const Graph& graph, const Group& group, co
   build.close();
   if (node.inputs.size() > 2 && node.inputs[2].valid()) sum = build.apply("add", dtype, {sum, build.value_at(node.inputs[2], {at[1]})});
   build.set_result(group.contraction, build.round_to(type.dtype, sum));
-  for (const ValueId output : group.outputs) build.store(output, group.uses.at(output)[0].index);
+  build.store(group.outputs, [&](ValueId value) -> const Index& { return group.uses.at(value)[0].index; });
   build.close();
   if (has_rows) build.close();
   if (core) build.close();

@@ -141,6 +141,15 @@ class LoopLowering {
     }
     return false;
   }
+  // Read at one position per iteration of the group's loops, not at one for every step of a small reduction.
+  bool at_own_axes(ValueId value) const {
+    std::set<std::string> symbols;
+    for (const Expr& at : position(value)) sym::collect_symbols(at, symbols);
+    for (const auto& [node, axes] : group_.local_axes) {
+      if (std::any_of(axes.begin(), axes.end(), [&](const Axis& axis) { return symbols.count(axis.name) != 0; })) return false;
+    }
+    return true;
+  }
   bool wide(ValueId value) const { return wide_.count(value) != 0; }   // differs along the folded axes
   bool has_wide_outputs() const {
     return std::any_of(group_.outputs.begin(), group_.outputs.end(), [&](ValueId v) { return wide(v); });
@@ -206,7 +215,7 @@ class LoopLowering {
           const auto earlier = first.find(value);
           if (earlier == first.end()) return false;
           const bool stored = std::find(group_.outputs.begin(), group_.outputs.end(), value) != group_.outputs.end();
-          const bool dear = cost_.at(value) >= kStoreCost && group_.uses.at(value).size() == 1;
+          const bool dear = cost_.at(value) >= kStoreCost && group_.uses.at(value).size() == 1 && at_own_axes(value);
           if (!stored && dear) kept_values_[value] = earlier->second;
           return stored || dear;
         });
@@ -280,11 +289,15 @@ class LoopLowering {
     return axes.empty() ? Expr(0) : operand_position(reduction)[static_cast<size_t>(axes[0])];
   }
 
+  void store_outputs(const std::function<bool(ValueId)>& which) {
+    std::vector<ValueId> values;
+    std::copy_if(group_.outputs.begin(), group_.outputs.end(), std::back_inserter(values), which);
+    build_.store(values, [&](ValueId value) -> const Index& { return position(value); });
+  }
+
   // What every loop over the folded axes does besides reducing: store outputs that are ready, keep dear values.
   void emit_wide_stores(int loop) {
-    for (const ValueId value : group_.outputs) {
-      if (wide(value) && std::min(ready_.at(value), phases_) == loop) build_.store(value, position(value));
-    }
+    store_outputs([&](ValueId value) { return wide(value) && std::min(ready_.at(value), phases_) == loop; });
     for (const auto& [value, at] : kept_values_) {
       if (at != loop || !row_buffers_) continue;
       const ScalarId scalar = build_.value_at(value, position(value));
@@ -358,9 +371,7 @@ class LoopLowering {
       emit_wide_stores(phases_);
       close_folded();
     }
-    for (const ValueId value : group_.outputs) {
-      if (!wide(value)) build_.store(value, position(value));
-    }
+    store_outputs([&](ValueId value) { return !wide(value); });
     if (vector_is_kept) build_.close();
     if (across != nullptr) build_.close();
     if (core) build_.close();
@@ -421,7 +432,7 @@ class LoopLowering {
       }
       for (const ValueId value : seen) {
         for (const ValueId input : graph_.producer(value)->inputs) {
-          if (input.valid() && in_group_.count(input) != 0 && !wide(input) && ready_.at(input) > 0 && resident_.count(input) == 0) narrow.insert(input);
+          if (input.valid() && in_group_.count(input) != 0 && !wide(input) && ready_.at(input) > 0 && resident_.count(input) == 0 && at_own_axes(input)) narrow.insert(input);
         }
       }
       for (const ValueId value : narrow) {
@@ -452,9 +463,7 @@ class LoopLowering {
     for (const ValueId value : group_.outputs) narrow_outputs = narrow_outputs || !wide(value);
     if (narrow_outputs) {
       open_vector(low, high);
-      for (const ValueId value : group_.outputs) {
-        if (!wide(value)) build_.store(value, position(value));
-      }
+      store_outputs([&](ValueId value) { return !wide(value); });
       build_.close();
     }
     if (core) build_.close();

@@ -132,8 +132,14 @@ class ProgramLowering {
     for (const LoweredKernel& kernel : lowered.kernels) {
       program::Line line = line_of(group);
       program::Launch launch = launch_of(kernel, prepared, check);
-      launch.in_place = in_place_pairs(group);
-      if (check.valid()) launch.in_place.clear();   // an index error must leave the inputs as they were
+      // An index error must leave the inputs as they were. A value that turned out not to be read (a piece of a view
+      // that no position falls into) is no buffer of the launch.
+      if (!check.valid()) {
+        const auto used = [&](BufferId id) { return std::find(launch.buffers.begin(), launch.buffers.end(), id) != launch.buffers.end(); };
+        for (const auto& [written, read] : in_place_pairs(group)) {
+          if (used(written) && used(read)) launch.in_place.emplace_back(written, read);
+        }
+      }
       line.what = std::move(launch);
       program_.lines.push_back(std::move(line));
       ++out_.launches;

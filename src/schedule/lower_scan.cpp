@@ -60,14 +60,14 @@ LoweredGroup lower_scan(const Graph& graph, const Group& group, const CpuTarget&
     if (!exclusive) build.accumulate(running, element);
     const ScalarId current = build.let(compute, kernel::Current{running});
     build.set_result(scan_id, build.round_to(type.dtype, current));
-    for (const ValueId output : group.outputs) build.store(output, group.uses.at(output)[0].index);
+    build.store(group.outputs, [&](ValueId value) -> const Index& { return group.uses.at(value)[0].index; });
     if (exclusive) build.accumulate(running, element);
     build.close();
     build.close();
   } else {
     // A line of one element (or no line at all): it is its own prefix.
     build.set_result(scan_id, exclusive ? build.identity_of(scan->op->combine, compute) : build.value_at(scan->inputs[0], position));
-    for (const ValueId output : group.outputs) build.store(output, group.uses.at(output)[0].index);
+    build.store(group.outputs, [&](ValueId value) -> const Index& { return group.uses.at(value)[0].index; });
   }
   if (lanes != nullptr) build.close();
   if (core) build.close();
