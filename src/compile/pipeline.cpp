@@ -89,6 +89,10 @@ void run_pipeline_passes(Graph& graph, const Options& options, Report& report, T
   report.passes_seconds = watch.lap();
 }
 
+emit::CppTarget cpp_target(build::Isa isa) {
+  return {.vector_bytes = build::vector_bytes(isa), .fma = isa != build::Isa::Baseline, .avx512 = isa == build::Isa::Avx512};
+}
+
 LoweredTarget lower_for(const Graph& graph, build::Isa isa, const Options& options, Report& report, Trace& trace) {
   Stopwatch watch;
   LoweredTarget out{.isa = isa == build::Isa::Native ? build::detect_isa() : isa};
@@ -106,8 +110,7 @@ LoweredTarget lower_for(const Graph& graph, build::Isa isa, const Options& optio
   report.distinct_kernels = out.kernels.size();
   report.explanation = std::move(lowered.explanation);
   report.kernels_text.clear();
-  const emit::CppTarget target{
-      .vector_bytes = lower.target.vector_bytes, .fma = out.isa != build::Isa::Baseline, .avx512 = out.isa == build::Isa::Avx512};
+  const emit::CppTarget target = cpp_target(out.isa);
   std::map<std::string, const kernel::Kernel*> kernels;
   for (const kernel::Kernel& kernel : out.kernels) {
     kernels[kernel.name] = &kernel;

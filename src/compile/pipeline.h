@@ -9,6 +9,7 @@
 
 #include "build/compile_service.h"
 #include "build/isa.h"
+#include "emit/cpp.h"
 #include "graph/graph.h"
 #include "graph/pass/pass.h"
 #include "run/executable.h"
@@ -63,6 +64,7 @@ std::string trace_dir(const Options& options);
 void run_pipeline_passes(graph::Graph& graph, const Options& options, Report& report, Trace& trace);
 
 // 2. The host program, its kernels and their translation units for one instruction set, which this machine need not have.
+emit::CppTarget cpp_target(build::Isa isa);         // not Native
 struct LoweredTarget {
   build::Isa isa = build::Isa::Baseline;            // never Native
   program::Program program;

@@ -129,6 +129,16 @@ void NameScope::close() {
   marks_.pop_back();
 }
 
+bool mentions(std::string_view text, std::string_view name) {
+  const auto is_part = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
+  for (size_t at = text.find(name); at != std::string_view::npos; at = text.find(name, at + 1)) {
+    const bool begins = at == 0 || !is_part(text[at - 1]);
+    const bool ends = at + name.size() >= text.size() || !is_part(text[at + name.size()]);
+    if (begins && ends) return true;
+  }
+  return false;
+}
+
 // ---- writer ----------------------------------------------------------------------------------------------------------
 void SourceWriter::text_line(std::string_view text) {
   if (!text.empty()) text_.append(static_cast<size_t>(depth_) * 2, ' ');
@@ -136,9 +146,9 @@ void SourceWriter::text_line(std::string_view text) {
   text_ += '\n';
 }
 
-void SourceWriter::close() {
+void SourceWriter::close(std::string_view end) {
   --depth_;
-  text_line("}");
+  text_line(end);
 }
 
 // ---- integers --------------------------------------------------------------------------------------------------------
@@ -205,6 +215,9 @@ std::string IntegerText::print(const sym::Expr& expr, int precedence) const {
     std::string text = fmt::format("{} {} {}", print(expr.args()[0], 3), op, print(expr.args()[1], 4));
     return precedence >= 2 ? "(" + text + ")" : text;
   };
+  if (named) {
+    if (std::string variable = named(expr); !variable.empty()) return variable;
+  }
   switch (expr.kind()) {
     case sym::Kind::Const: {
       const int64_t constant = *expr.as_const();

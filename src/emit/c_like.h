@@ -40,6 +40,9 @@ class NameScope {
   std::vector<size_t> marks_;
 };
 
+// The identifier occurs in the text.
+bool mentions(std::string_view text, std::string_view name);
+
 // Indented lines.
 class SourceWriter {
  public:
@@ -55,7 +58,9 @@ class SourceWriter {
     text_line(head.empty() ? "{" : head + " {");
     ++depth_;
   }
-  void close();
+  void close(std::string_view end = "}");
+  // Text that is indented already.
+  void append(std::string_view text) { text_ += text; }
   const std::string& text() const { return text_; }
 
  private:
@@ -70,6 +75,7 @@ struct IntegerText {
   std::function<std::string(const std::string&)> name;
   std::function<std::string(std::string_view)> helper;
   const sym::Facts* facts = nullptr;
+  std::function<std::string(const sym::Expr&)> named;   // the name of a variable that holds the expression; "": none does
 
   std::string value(const sym::Expr& expr) const { return print(expr, 0); }
   std::string term(const sym::Expr& expr) const { return print(expr, 2); }   // fit as an operand of +

@@ -12,6 +12,7 @@ struct CppTarget {
   bool fma = true;               // inside Contract
   bool avx512 = true;            // masked loads and stores exist
   bool fast_math = false;
+  bool internal = false;         // functions are static: the text becomes part of a larger one, in a namespace of its own
 };
 
 // The function every CPU kernel has:

@@ -74,17 +74,6 @@ bool mentions_any(const sym::Expr& expr, const std::set<std::string>& names) {
   return false;
 }
 
-// Whether an identifier occurs in C text.
-bool mentions(std::string_view text, std::string_view name) {
-  const auto is_part = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
-  for (size_t at = text.find(name); at != std::string_view::npos; at = text.find(name, at + 1)) {
-    const bool begins = at == 0 || !is_part(text[at - 1]);
-    const bool ends = at + name.size() >= text.size() || !is_part(text[at + name.size()]);
-    if (begins && ends) return true;
-  }
-  return false;
-}
-
 // The indices of every load and store below (`in_loop`: else only of those in loops), and the names that are defined there.
 void collect_inner(const Body& statements, const kernel::Kernel& kernel, bool in_loop, std::set<std::string>& names,
                    std::vector<sym::Expr>& indices) {
@@ -156,7 +145,7 @@ std::string CppKernelWriter::write() {
   const auto parameter = [&](std::string_view type, std::string_view name) {
     return mentions(body_text, name) ? fmt::format("{} {}", type, name) : std::string(type);
   };
-  return fmt::format("extern \"C\" void {}({}, {}, {}, {}, {}) {{\n{}}}\n", kernel_.name, parameter("void* const*", "buffers"),
+  return fmt::format("{} void {}({}, {}, {}, {}, {}) {{\n{}}}\n", target_.internal ? "static" : "extern \"C\"", kernel_.name, parameter("void* const*", "buffers"),
                      parameter("const i64*", "sizes"), parameter("char*", "scratch"), parameter("i64", "begin"),
                      parameter("i64", "end"), body_text);
 }

@@ -27,8 +27,10 @@ void add_model_options(CLI::App& verb, ModelArguments& arguments, bool inputs = 
   verb.add_option("--dim", arguments.dims, "NAME=N: the size of a symbolic dimension of random inputs");
   verb.add_option("--fix", arguments.fixed, "NAME=N: compile for this size of a dimension only");
   verb.add_option("--device", arguments.device, "cpu");
-  verb.add_option("--isa", arguments.isa, "native, baseline, avx2 or avx512");
-  verb.add_option("--threads", arguments.threads, "0: one per core");
+  if (inputs) {
+    verb.add_option("--isa", arguments.isa, "native, baseline, avx2 or avx512");
+    verb.add_option("--threads", arguments.threads, "0: one per core");
+  }
   verb.add_flag("--no-fuse", arguments.no_fuse, "a kernel per node");
   verb.add_option_function<std::string>("--cache-dir", [&arguments](const std::string& dir) {
     arguments.cache_dir = dir;
@@ -73,6 +75,16 @@ int main(int argc, char** argv) {
   verb->add_option("--repeat", bench_arguments.repeat, "calls to measure, instead of --seconds");
   verb->add_option("--trace", bench_arguments.trace, "write a Chrome trace to this file");
   verb->callback([&] { action = [&] { return bench(bench_arguments); }; json = bench_arguments.model.json; });
+
+  CompileArguments compile_arguments;
+  verb = app.add_subcommand("compile", "write a library or a C++ file that runs the model without fuseloom (docs/aot.md)");
+  add_model_options(*verb, compile_arguments.model, false);
+  verb->add_option("-o,--output", compile_arguments.output, "NAME.so or NAME.cpp")->required();
+  verb->add_option("--name", compile_arguments.name, "of the model; its entry is NAME_model()");
+  verb->add_option("--isa", compile_arguments.isa, "portable (code for all instruction sets, picked at run time), native, baseline, avx2 or avx512");
+  verb->add_option("--weights", compile_arguments.weights, "embed, or file: NAME.weights beside it");
+  verb->add_flag("--observable", compile_arguments.observable, "every value can be looked at while the model runs");
+  verb->callback([&] { action = [&] { return compile_model(compile_arguments); }; json = compile_arguments.model.json; });
 
   InspectArguments inspect_arguments;
   verb = app.add_subcommand("inspect", "show one stage of compiling");

@@ -166,6 +166,8 @@ std::vector<Tensor> make_inputs(const Model& model, const ModelArguments& argume
   return inputs;
 }
 
+std::map<std::string, int64_t> given_dims(const ModelArguments& arguments) { return parse_dims(arguments.dims, "--dim"); }
+
 compile::Options make_options(const ModelArguments& arguments, const Model& model, std::span<const Tensor> inputs) {
   const std::optional<build::Isa> isa = build::parse_isa(arguments.isa);
   FL_REQUIRE(isa.has_value(), "--isa {}: expected native, baseline, avx2 or avx512", arguments.isa);

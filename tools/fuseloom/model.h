@@ -41,6 +41,9 @@ Model load_model(const ModelArguments& arguments);
 // are the smallest that the model allows, at least 1; they are named on standard error.
 std::vector<Tensor> make_inputs(const Model& model, const ModelArguments& arguments);
 
+// What --dim says.
+std::map<std::string, int64_t> given_dims(const ModelArguments& arguments);
+
 // Options for the pipeline; the sizes of `inputs` are the hint.
 compile::Options make_options(const ModelArguments& arguments, const Model& model, std::span<const Tensor> inputs);
 

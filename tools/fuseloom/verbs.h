@@ -32,6 +32,16 @@ struct BenchArguments {
 };
 int bench(const BenchArguments& arguments);
 
+struct CompileArguments {
+  ModelArguments model;
+  std::string output;                      // NAME.so or NAME.cpp
+  std::string name;                        // of the model; "": the output's
+  std::string isa = "portable";            // or one of build::isa_name: native, baseline, avx2, avx512
+  std::string weights = "embed";           // or "file"
+  bool observable = false;
+};
+int compile_model(const CompileArguments& arguments);
+
 struct InspectArguments {
   ModelArguments model;
   std::string stage = "graph";
