@@ -42,8 +42,12 @@ bool mentions_any(const Expr& expr, const std::set<std::string>& names) {
 
 }  // namespace
 
-AxisPlan::AxisPlan(const Graph& graph, const Group& group, const std::vector<MemoryAccess>& accesses, Merge merging) {
-  facts_ = graph.facts();
+AxisPlan::AxisPlan(const Graph& graph, const Group& group, const std::vector<MemoryAccess>& accesses, Merge merging)
+    : AxisPlan(graph, group, accesses, merging, graph.facts()) {}
+
+AxisPlan::AxisPlan(const Graph& graph, const Group& group, const std::vector<MemoryAccess>& accesses, Merge merging, sym::Facts sizes)
+    : sizes_(std::move(sizes)) {
+  facts_ = sizes_;
   std::set<std::string> names;
   for (const Axis& axis : group.axes) {
     names.insert(axis.name);
@@ -100,7 +104,7 @@ AxisPlan::AxisPlan(const Graph& graph, const Group& group, const std::vector<Mem
     for (size_t i = 0; merge && i < accesses.size(); ++i) {
       const Expr& outer = strides[i].at(axes_.back().members.back());
       const Expr& inner = strides[i].at(axis.name);
-      merge = sym::prove_equal(outer, inner * axis.extent, graph.facts()) == sym::Proof::Yes;
+      merge = sym::prove_equal(outer, inner * axis.extent, sizes_) == sym::Proof::Yes;
     }
     if (merge) {
       axes_.back().members.push_back(axis.name);

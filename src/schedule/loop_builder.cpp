@@ -34,6 +34,8 @@ double identity_value(op::Combine combine, DType dtype) {
 
 namespace {
 
+bool is_thread(Binding binding) { return binding == Binding::ThreadX || binding == Binding::ThreadY || binding == Binding::ThreadZ; }
+
 int64_t lowest_integer(DType dtype) {
   if (!is_signed_int(dtype)) return 0;
   return std::numeric_limits<int64_t>::min() >> (64 - dtype_bits(dtype));
@@ -55,6 +57,7 @@ std::string identifier(std::string_view name, int32_t index) {
 LoopBuilder::LoopBuilder(const Graph& graph, const Group& group, const AxisPlan& plan) : graph_(graph), group_(group), plan_(plan) {
   for (const NodeId id : group.nodes) computed_.insert(graph.node(id).outputs.begin(), graph.node(id).outputs.end());
   scopes_.emplace_back();
+  facts_ = plan.facts();
 }
 
 bool LoopBuilder::is_external(ValueId value) const { return computed_.count(value) == 0; }
@@ -67,6 +70,7 @@ void LoopBuilder::open(const std::string& axis, Expr begin, Expr end, Binding bi
   scope.names.insert(axis);
   scopes_.push_back(std::move(scope));
   name_level_[axis] = level();
+  if (is_thread(binding)) store_level_ = level();
 }
 
 bool LoopBuilder::open_core(const std::vector<Digit>& digits, std::vector<Expr>* positions) {
@@ -97,6 +101,12 @@ void LoopBuilder::open_reduce(std::vector<kernel::Accumulator> accumulators) {
   scopes_.push_back(std::move(scope));
 }
 
+void LoopBuilder::open_if(const Expr& condition) {
+  Scope scope;
+  scope.owner.what = kernel::If{.condition = simplified(condition), .then = {}};
+  scopes_.push_back(std::move(scope));
+}
+
 void LoopBuilder::open_block(const std::vector<std::string>& names) {
   Scope scope;
   scope.names.insert(names.begin(), names.end());
@@ -117,6 +127,9 @@ void LoopBuilder::close() {
   Scope scope = pop();
   if (auto* loop = std::get_if<kernel::Loop>(&scope.owner.what)) {
     loop->body = std::move(scope.body);
+    if (is_thread(loop->binding)) store_level_ = 1;
+  } else if (auto* branch = std::get_if<kernel::If>(&scope.owner.what)) {
+    branch->then = std::move(scope.body);
   } else {
     auto& reduce = std::get<kernel::Reduce>(scope.owner.what);
     reduce.body = std::move(scope.body);
@@ -138,8 +151,67 @@ Expr LoopBuilder::define(const std::string& name, const Expr& value) {
   return Expr::symbol(name);
 }
 
+void LoopBuilder::set_axis(const std::string& axis, Expr value) {
+  axes_[axis] = std::move(value);
+  simplified_.clear();
+}
+
+void LoopBuilder::assume(const std::string& name, sym::Range range) {
+  facts_.symbols[name] = range;
+  simplified_.clear();
+}
+
+void LoopBuilder::assume_below(const std::string& name, Expr end) {
+  facts_.symbols[name] = sym::Facts::size();
+  facts_.upper_exclusive[name] = std::move(end);
+  simplified_.clear();
+}
+
+void LoopBuilder::assume_lanes(const std::string& name, int64_t lanes) {
+  assume(name, {.low = 0, .high = lanes - 1});
+  lanes_[name] = lanes;
+}
+
+Expr LoopBuilder::size(const std::string& name, Expr value, sym::Range range) {
+  sizes_[name] = std::move(value);
+  assume(name, range);
+  return Expr::symbol(name);
+}
+
+Expr LoopBuilder::simplified(const Expr& expr) const {
+  Expr rewritten = plan_.rewrite(expr);
+  if (axes_.empty() && lanes_.empty()) return rewritten;
+  const auto known = simplified_.find(rewritten);
+  if (known != simplified_.end()) return known->second;
+  Expr out = without_lanes(sym::simplify(sym::substitute(rewritten, axes_), facts_));
+  simplified_.emplace(std::move(rewritten), out);
+  return out;
+}
+
+// A comparison of a multiple of the lanes' count with another is the same for all lanes:
+//     a + lane < b  is  a < b,      a <= b + lane  is  a <= b       a, b multiples
+Expr LoopBuilder::without_lanes(const Expr& condition) const {
+  if (condition.kind() != sym::Kind::Lt && condition.kind() != sym::Kind::Le) return condition;
+  for (const auto& [name, lanes] : lanes_) {
+    if (sym::symbols_of(condition).count(name) == 0) continue;
+    const sym::Substitution first{{name, 0}};
+    const bool less = condition.kind() == sym::Kind::Lt;
+    for (const bool left : {true, false}) {
+      const Expr &x = condition.args()[0], &y = condition.args()[1];
+      const Expr &with = left ? x : y, &without = left ? y : x;
+      const Expr base = sym::substitute(with, first);
+      if (sym::symbols_of(without).count(name) != 0 || !(with == base + Expr::symbol(name))) continue;
+      // x + lane <= y is x + lane < y + 1;  x < y + lane is x + 1 <= y + lane.
+      const Expr other = left == less ? without : without + 1;
+      if (sym::prove_divisible(base, lanes, facts_) != sym::Proof::Yes || sym::prove_divisible(other, lanes, facts_) != sym::Proof::Yes) continue;
+      return sym::simplify(left ? sym::lt(base, other) : sym::le(other, base), facts_);
+    }
+  }
+  return condition;
+}
+
 int LoopBuilder::level_of(const Expr& expr) const {
-  int level = 0;
+  int level = floor_;
   for (const std::string& symbol : sym::symbols_of(expr)) {
     const auto found = name_level_.find(symbol);
     if (found != name_level_.end()) level = std::max(level, found->second);
@@ -150,7 +222,7 @@ int LoopBuilder::level_of(const Expr& expr) const {
 // ---- scalars ---------------------------------------------------------------------------------------------------------
 
 ScalarId LoopBuilder::let(DType dtype, kernel::Source source) {
-  int at = 0;
+  int at = floor_;
   if (const auto* index = std::get_if<kernel::IndexValue>(&source)) {
     at = level_of(index->value);
   } else if (const auto* load = std::get_if<kernel::Load>(&source)) {
@@ -175,8 +247,29 @@ ScalarId LoopBuilder::reserve(DType dtype) {
   return id;
 }
 
+kernel::Accumulator LoopBuilder::accumulator_of(NodeId id) {
+  const Node& node = graph_.node(id);
+  kernel::Accumulator accumulator{.combine = node.op->combine};
+  accumulator.result = reserve(compute_dtype(graph_.type(node.outputs[0]).dtype));
+  if (node.op->combine == op::Combine::ArgMax || node.op->combine == op::Combine::ArgMin) {
+    // Kernels order numbers, so truth values become 0 and 1.
+    const DType compared = compute_dtype(graph_.type(node.inputs[0]).dtype);
+    accumulator.value = reserve(compared == DType::Bool ? DType::U8 : compared);
+    accumulator.last_of_equals = node.attrs.integer("select_last", 0) != 0;
+  }
+  return accumulator;
+}
+
 ScalarId LoopBuilder::apply(std::string_view op, DType result, std::vector<ScalarId> args, op::Attrs attrs) {
-  return let(result, kernel::Apply{&graph_.table().at(op), std::move(args), std::move(attrs)});
+  if (op == "cast") {
+    // Back to the type it was widened from: nothing was rounded.
+    const auto narrow = narrow_.find(args[0]);
+    if (narrow != narrow_.end() && dtype(narrow->second) == result) return narrow->second;
+  }
+  const ScalarId source = args.empty() ? ScalarId{} : args[0];
+  const ScalarId made = let(result, kernel::Apply{&graph_.table().at(op), std::move(args), std::move(attrs)});
+  if (op == "cast" && result == DType::F32 && (dtype(source) == DType::F16 || dtype(source) == DType::BF16)) narrow_[made] = source;
+  return made;
 }
 
 ScalarId LoopBuilder::constant(DType dtype, double value) {
@@ -225,6 +318,11 @@ ScalarId LoopBuilder::combine(op::Combine combine, DType dtype, ScalarId a, Scal
   throw InternalError("this combine needs a Reduce scope");
 }
 
+void LoopBuilder::accumulate(const kernel::Accumulator& accumulator, ScalarId value, const Expr& index) {
+  const bool truth = accumulator.value.valid() && dtype(value) == DType::Bool;
+  accumulate(accumulator.result, truth ? apply("cast", DType::U8, {value}) : value, index);
+}
+
 void LoopBuilder::accumulate(ScalarId accumulator, ScalarId value, const Expr& index) {
   append(Statement{kernel::Accumulate{accumulator, value, simplified(index)}});
 }
@@ -254,6 +352,10 @@ BufferId LoopBuilder::local(std::string name, DType dtype, Expr size) {
   return kernel_.add_buffer({.name = std::move(name), .dtype = dtype, .space = Space::Local, .access = Access::ReadWrite, .size = std::move(size)});
 }
 
+BufferId LoopBuilder::shared(std::string name, DType dtype, Expr size) {
+  return kernel_.add_buffer({.name = std::move(name), .dtype = dtype, .space = Space::Shared, .access = Access::ReadWrite, .size = std::move(size)});
+}
+
 // ---- values ----------------------------------------------------------------------------------------------------------
 
 void LoopBuilder::set_resident(ValueId value, BufferId buffer, Expr position) {
@@ -262,15 +364,28 @@ void LoopBuilder::set_resident(ValueId value, BufferId buffer, Expr position) {
   resident_[value] = {buffer, std::move(position)};
 }
 
-ScalarId LoopBuilder::load(BufferId buffer, DType declared, const Expr& position, const std::vector<Expr>& guards, double fill) {
+void LoopBuilder::stage(ValueId value, const Index& index, const std::vector<Expr>& guards, BufferId buffer, const Expr& position) {
+  const ScalarId raw = load_stored(argument(value, Access::Read), linear_index(graph_.type(value).shape, index), guards, 0);
+  append(Statement{kernel::Store{.buffer = buffer, .index = simplified(position), .value = raw}});
+}
+
+ScalarId LoopBuilder::load_stored(BufferId buffer, const Expr& position, const std::vector<Expr>& guards, double fill) {
   kernel::Load source{.buffer = buffer, .index = simplified(position), .fill = fill};
-  for (const std::vector<Expr>* list : std::initializer_list<const std::vector<Expr>*>{&guards_, &guards}) {
-    for (const Expr& guard : *list) {
-      const Expr simple = simplified(guard);
-      if (!simple.is_const() || simple.is_const(0)) source.guards.push_back(simple);
-    }
+  const int at = level_of(source.index);
+  for (const Expr& guard : guards_) {
+    // A guard on names that the position does not depend on says nothing about it.
+    const Expr simple = simplified(guard);
+    if ((!simple.is_const() || simple.is_const(0)) && level_of(simple) <= at && kernel_.buffer(buffer).space == Space::Global) source.guards.push_back(simple);
   }
-  const ScalarId raw = let(declared, std::move(source));
+  for (const Expr& guard : guards) {
+    const Expr simple = simplified(guard);
+    if (!simple.is_const() || simple.is_const(0)) source.guards.push_back(simple);
+  }
+  return let(kernel_.buffer(buffer).dtype, std::move(source));
+}
+
+ScalarId LoopBuilder::load(BufferId buffer, DType declared, const Expr& position, const std::vector<Expr>& guards, double fill) {
+  const ScalarId raw = load_stored(buffer, position, guards, fill);
   return compute_dtype(declared) == declared ? raw : apply("cast", compute_dtype(declared), {raw});
 }
 
@@ -446,22 +561,24 @@ ScalarId LoopBuilder::view(const Node& node, const op::TensorType& type, const I
   return result;
 }
 
+BufferId LoopBuilder::check_argument(const std::string& node) {
+  if (check_.valid()) return check_;
+  check_message_ = node;
+  return check_ = argument(Argument{.kind = Argument::Kind::Check}, "check", DType::I64, 2, Access::Write);
+}
+
 void LoopBuilder::check_index(const std::string& node, ScalarId index, const Expr& size, const std::vector<Expr>& guards) {
   const Expr at = Expr::symbol(kernel_.scalar(index).name);
-  if (check_message_.empty()) {
-    check_message_ = node;
-    argument(Argument{.kind = Argument::Kind::Check}, "check", DType::I64, 2, Access::Write);
-  }
-  BufferId check;
-  for (size_t i = 0, global = 0; i < kernel_.buffers.size(); ++i) {
-    if (kernel_.buffers[i].space != Space::Global) continue;
-    if (arguments_[global++].kind == Argument::Kind::Check) check = BufferId{static_cast<int32_t>(i)};
-  }
+  const BufferId check = check_argument(node);
   std::vector<Expr> outside;
+  for (const Expr& guard : guards_) {
+    const Expr simple = simplified(guard);
+    if (!simple.is_const() && level_of(simple) <= level_of(index)) outside.push_back(simple);
+  }
   for (const Expr& guard : guards) outside.push_back(simplified(guard));
   outside.push_back(sym::ne(sym::le(0, at) * sym::lt(at, size), 1));
-  // Never beside the Core loop, where every worker would store.
-  const int where = std::max(std::max(level_of(index), std::min(level(), 1)), [&] {
+  // Never beside the Core loop, where every worker would store, nor beside a Thread loop.
+  const int where = std::max(std::max(level_of(index), std::min(level(), store_level_)), [&] {
     int deepest = 0;
     for (const Expr& guard : outside) deepest = std::max(deepest, level_of(guard));
     return deepest;
@@ -588,7 +705,8 @@ ScalarId LoopBuilder::window(NodeId id, const Index& index, const std::vector<Ex
   return round_to(declared, apply("div", type, {result, index_value(type, count)}));
 }
 
-void LoopBuilder::store(std::span<const ValueId> values, const std::function<const Index&(ValueId)>& position) {
+void LoopBuilder::store(std::span<const ValueId> values) {
+  const auto position = [&](ValueId value) -> const Index& { return group_.uses.at(value)[0].index; };
   std::vector<ScalarId> scalars;
   for (const ValueId value : values) {
     const DType declared = graph_.type(value).dtype;
@@ -597,7 +715,12 @@ void LoopBuilder::store(std::span<const ValueId> values, const std::function<con
   }
   for (size_t i = 0; i < values.size(); ++i) {
     const BufferId buffer = argument(values[i], Access::Write);
-    append(Statement{kernel::Store{.buffer = buffer, .index = simplified(linear_index(graph_.type(values[i]).shape, position(values[i]))), .value = scalars[i]}});
+    kernel::Store store{.buffer = buffer, .index = simplified(linear_index(graph_.type(values[i]).shape, position(values[i]))), .value = scalars[i]};
+    for (const Expr& guard : guards_) {
+      const Expr simple = simplified(guard);
+      if (!simple.is_const() || simple.is_const(0)) store.guards.push_back(simple);
+    }
+    append(Statement{std::move(store)});
   }
 }
 
@@ -650,6 +773,38 @@ void collect(const kernel::Body& body, std::set<std::string>& free, std::set<std
   }
 }
 
+// How many iterations of the Core loop, or blocks, a kernel is started with.
+void find_launch(const kernel::Body& body, LoweredVariant& variant) {
+  for (const Statement& statement : body) {
+    const auto* loop = std::get_if<kernel::Loop>(&statement.what);
+    if (loop == nullptr) continue;
+    switch (loop->binding) {
+      case Binding::Core: variant.extent = loop->end; return;
+      case Binding::GridX: variant.grid[0] = loop->end; break;
+      case Binding::GridY: variant.grid[1] = loop->end; break;
+      case Binding::GridZ: variant.grid[2] = loop->end; break;
+      case Binding::Serial: case Binding::Unroll: case Binding::Vector: case Binding::ClusterX:
+      case Binding::ThreadX: case Binding::ThreadY: case Binding::ThreadZ: continue;
+    }
+    find_launch(loop->body, variant);
+  }
+}
+
+// The threads of a block: as many as the widest Thread loop of each dimension has.
+void find_threads(const kernel::Body& body, std::array<int32_t, 3>& block) {
+  for (const Statement& statement : body) {
+    if (const auto* loop = std::get_if<kernel::Loop>(&statement.what)) {
+      const int dimension = loop->binding == Binding::ThreadX ? 0 : loop->binding == Binding::ThreadY ? 1 : loop->binding == Binding::ThreadZ ? 2 : -1;
+      if (dimension >= 0) block[static_cast<size_t>(dimension)] = std::max(block[static_cast<size_t>(dimension)], static_cast<int32_t>(*loop->end.as_const()));
+      find_threads(loop->body, block);
+    } else if (const auto* reduce = std::get_if<kernel::Reduce>(&statement.what)) {
+      find_threads(reduce->body, block);
+    } else if (const auto* branch = std::get_if<kernel::If>(&statement.what)) {
+      find_threads(branch->then, block);
+    }
+  }
+}
+
 }  // namespace
 
 LoweredKernel LoopBuilder::finish(std::string_view kind) {
@@ -663,15 +818,19 @@ LoweredKernel LoopBuilder::finish(std::string_view kind) {
     if (bound.count(name) == 0) kernel_.symbols.push_back(name);
   }
   for (const std::string& name : kernel_.symbols) {
-    const auto fact = graph_.facts().symbols.find(name);
-    if (fact != graph_.facts().symbols.end()) kernel_.facts.symbols[name] = fact->second;
+    const bool own = sizes_.count(name) != 0;
+    const sym::Facts& known = own ? facts_ : plan_.size_facts();
+    const auto fact = known.symbols.find(name);
+    if (fact != known.symbols.end()) kernel_.facts.symbols[name] = fact->second;
   }
   kernel::name_kernel(kernel_, kind);
-  Expr extent = 1;
-  for (const Statement& statement : kernel_.body) {
-    if (const auto* loop = std::get_if<kernel::Loop>(&statement.what); loop != nullptr && loop->binding == Binding::Core) extent = loop->end;
-  }
-  return LoweredKernel{.kernel = std::move(kernel_), .arguments = std::move(arguments_), .extent = extent};
+  LoweredKernel lowered{.arguments = std::move(arguments_), .sizes = sizes_, .check_message = check_message_};
+  LoweredVariant variant;
+  find_launch(kernel_.body, variant);
+  find_threads(kernel_.body, variant.block);
+  variant.kernel = std::move(kernel_);
+  lowered.variants.push_back(std::move(variant));
+  return lowered;
 }
 
 }  // namespace fuseloom::schedule

@@ -4,7 +4,6 @@
 // Writes the statements of a kernel: loops are opened and closed like brackets, and a value is asked for at a position;
 // whatever computes it is placed in the outermost open loop it depends on, once.
 #pragma once
-#include <functional>
 #include <map>
 #include <set>
 #include <span>
@@ -37,12 +36,24 @@ class LoopBuilder {
   // Loops over the axes that a node folds in place; positions along them.
   std::vector<sym::Expr> open_local_axes(NodeId id);
   void close_local_axes(NodeId id);
+  void open_if(const sym::Expr& condition);
   void close();
   // A body that belongs to a statement other than a loop (the operands and the epilogue of Contract).
   void open_block(const std::vector<std::string>& names);
   kernel::Body close_block();
   int level() const { return static_cast<int>(scopes_.size()) - 1; }
   sym::Expr define(const std::string& name, const sym::Expr& value);    // in the innermost open body
+  // Nothing is placed further out than the innermost body that is open now.
+  void set_floor() { floor_ = level(); }
+  // From now on a loop axis of the plan stands for an expression over names that are in scope wherever it is used.
+  void set_axis(const std::string& axis, sym::Expr value);
+  // Facts about names that lowering itself introduces.
+  void assume(const std::string& name, sym::Range range);
+  void assume_below(const std::string& name, sym::Expr end);   // 0 <= name < end
+  // `name` counts the lanes of a thread's vector: conditions that all lanes share are written without it.
+  void assume_lanes(const std::string& name, int64_t lanes);
+  // A size of the kernel that is an expression over the program's symbols.
+  sym::Expr size(const std::string& name, sym::Expr value, sym::Range range);
   // The value under a name, or itself when it is a constant.
   sym::Expr name(const std::string& name, const sym::Expr& value) { return value.is_const() ? value : define(name, value); }
 
@@ -52,21 +63,28 @@ class LoopBuilder {
   ScalarId element_of(kernel::BufferId buffer, const sym::Expr& position);
   // The same, and zero where a guard fails.
   ScalarId guarded_value_at(ValueId value, const Index& index, const std::vector<sym::Expr>& guards);
-  // Guards that every load has from now on (packing beyond an edge).
+  // Guards that every load of the arguments, and every store of a value, has from now on (what lies beyond an edge).
   void set_guards(std::vector<sym::Expr> guards) { guards_ = std::move(guards); }
   // The scalar belongs to the innermost open body.
   void pin(ScalarId id) { scalar_level_[static_cast<size_t>(id.index)] = level(); }
-  // Stores values, each at a position of its own shape, in the innermost open body. All are computed before the first is
+  // Stores values, each where the group has it, in the innermost open body. All are computed before the first is
   // stored: the memory of one may be that of another's operand (in place).
-  void store(std::span<const ValueId> values, const std::function<const Index&(ValueId)>& position);
+  void store(std::span<const ValueId> values);
   // The operand of a reduction at its position; and the reduction's result, once it is known.
   void set_result(NodeId reduction, ScalarId result) { results_[reduction] = result; }
   // From now on `value` is read from this buffer at this position (expression over loop axes) instead of being computed.
   void set_resident(ValueId value, kernel::BufferId buffer, sym::Expr position);
+  void forget_residents() { resident_.clear(); }
+  void forget_residents(const std::set<ValueId>& values) {
+    for (const ValueId value : values) resident_.erase(value);
+  }
+  // Copies an element of a stored value, as it is, to a buffer of the value's own type.
+  void stage(ValueId value, const Index& index, const std::vector<sym::Expr>& guards, kernel::BufferId buffer, const sym::Expr& position);
 
   // ---- scalars
   ScalarId let(DType dtype, kernel::Source source);                     // at the level its operands allow
   ScalarId reserve(DType dtype);                                        // a name for an accumulator
+  kernel::Accumulator accumulator_of(NodeId reduction);
   ScalarId apply(std::string_view op, DType result, std::vector<ScalarId> args, op::Attrs attrs = {});
   ScalarId constant(DType dtype, double value);
   ScalarId integer(DType dtype, int64_t value);
@@ -78,17 +96,21 @@ class LoopBuilder {
   DType dtype(ScalarId id) const { return kernel_.scalar(id).dtype; }
   void append(kernel::Statement statement);                             // in the innermost open body
   void accumulate(ScalarId accumulator, ScalarId value, const sym::Expr& index = 0);
+  // The same; truth values that argmax and argmin compare become numbers.
+  void accumulate(const kernel::Accumulator& accumulator, ScalarId value, const sym::Expr& index);
 
   // ---- buffers
   kernel::BufferId argument(ValueId value, kernel::Access access);
+  // The argument that tells of an index outside its dimension; `node` is named in the message.
+  kernel::BufferId check_argument(const std::string& node);
   kernel::BufferId argument(Argument argument, std::string name, DType dtype, sym::Expr size, kernel::Access access);
   kernel::BufferId local(std::string name, DType dtype, sym::Expr size);
+  kernel::BufferId shared(std::string name, DType dtype, sym::Expr size);
 
   const AxisPlan& plan() const { return plan_; }
   kernel::Kernel& kernel() { return kernel_; }
-  // Extra facts for address simplification (axes that lowering itself introduces).
-  sym::Expr simplified(const sym::Expr& expr) const { return plan_.rewrite(expr); }
-  const std::string& check_message() const { return check_message_; }
+  // Over the names in scope, simplified under all that is known of them.
+  sym::Expr simplified(const sym::Expr& expr) const;
 
   // All loops closed: the kernel with its symbols and arguments.
   LoweredKernel finish(std::string_view kind);
@@ -107,9 +129,11 @@ class LoopBuilder {
   };
 
   Scope pop();
+  sym::Expr without_lanes(const sym::Expr& condition) const;
   int level_of(const sym::Expr& expr) const;
   int level_of(ScalarId id) const { return scalar_level_[static_cast<size_t>(id.index)]; }
   void place(int level, kernel::Statement statement) { scopes_[static_cast<size_t>(level)].body.push_back(std::move(statement)); }
+  ScalarId load_stored(kernel::BufferId buffer, const sym::Expr& position, const std::vector<sym::Expr>& guards, double fill);
   ScalarId load(kernel::BufferId buffer, DType declared, const sym::Expr& position, const std::vector<sym::Expr>& guards, double fill);
   ScalarId compute(ValueId value, const Index& index, const std::vector<sym::Expr>& guards);
   ScalarId pointwise(const graph::Node& node, const op::TensorType& type, const Index& index, const std::vector<sym::Expr>& guards);
@@ -135,6 +159,14 @@ class LoopBuilder {
   std::map<ValueId, Resident> resident_;
   std::vector<sym::Expr> guards_;
   std::string check_message_;
+  kernel::BufferId check_;
+  std::map<ScalarId, ScalarId> narrow_;            // an f32 that was widened from f16 or bf16 → what it was widened from
+  int floor_ = 0;                                  // no statement lies further out
+  int store_level_ = 1;                            // no store to an argument lies further out
+  sym::Substitution axes_, sizes_;
+  sym::Facts facts_;
+  std::map<std::string, int64_t> lanes_;
+  mutable std::map<sym::Expr, sym::Expr> simplified_;
 };
 
 // The value an absent element has in a reduction: what combining leaves unchanged.

@@ -1,10 +1,12 @@
 // Group → kernels.
 #pragma once
+#include <array>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "kernel/kernel.h"
+#include "schedule/cuda_target.h"
 #include "schedule/group.h"
 
 namespace fuseloom::schedule {
@@ -23,19 +25,33 @@ struct Argument {
   enum class Kind : uint8_t {
     Value,       // a value of the graph
     Prepared,    // written once when the program is loaded (packed weights)
+    Partial,     // handed from one kernel of the group to the next
     Check,       // i64[2]: nonzero, and the index, when an index was outside (gather)
   };
   Kind kind = Kind::Value;
   ValueId value;
   int prepared = -1;                   // index into LoweredGroup::prepared
+  int partial = -1;                    // index into LoweredGroup::partials
+  friend bool operator==(const Argument&, const Argument&) = default;
+};
+
+// A kernel made under facts about the sizes. On the CPU there is one variant.
+struct LoweredVariant {
+  sym::Expr condition = 1;             // nonzero: the facts hold for these sizes
+  kernel::Kernel kernel;
+  sym::Expr extent = 1;                // CPU: of the Core loop
+  std::array<sym::Expr, 3> grid = {1, 1, 1};   // CUDA: blocks, and the threads of one
+  std::array<int32_t, 3> block = {1, 1, 1};
+  std::string choice;                  // readable
 };
 
 struct LoweredKernel {
-  kernel::Kernel kernel;
-  std::vector<Argument> arguments;     // of the Global buffers, in order
-  sym::Expr extent = 1;                // of the Core loop
+  std::vector<LoweredVariant> variants;        // in order of preference; the last one's condition is 1
+  std::vector<Argument> arguments;     // of the Global buffers, in order; the same for all variants
+  sym::Substitution sizes;             // kernel symbols that stand for expressions over the program's symbols
   sym::Expr work = 0;                  // estimated nanoseconds on one core
   sym::Expr bytes = 0;                 // fewest bytes to move
+  std::string check_message;           // with a Check argument: what a nonzero check means
 };
 
 struct Prepared {
@@ -54,11 +70,15 @@ struct Choice {
 struct LoweredGroup {
   std::vector<LoweredKernel> kernels;
   std::vector<Prepared> prepared;
+  std::vector<op::TensorType> partials;
   Choice choice;
-  std::string check_message;           // with a Check argument: what a nonzero check means
 };
+
+// The fewest bytes a group must move: what it reads and stores, once.
+sym::Expr moved_bytes(const graph::Graph& graph, const Group& group);
 
 // `hint` gives sizes to symbols where a choice depends on them; every size is right, some are faster.
 LoweredGroup lower_group(const graph::Graph& graph, const Group& group, const CpuTarget& target, const SizeHint& hint);
+LoweredGroup lower_group(const graph::Graph& graph, const Group& group, const CudaTarget& target, const SizeHint& hint);
 
 }  // namespace fuseloom::schedule

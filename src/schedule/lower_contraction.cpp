@@ -110,7 +110,7 @@ class ContractionLowering {
       result = build_.apply("add", dtype_, {result, build_.value_at(node_.inputs[2], {position()[1]})});
     }
     build_.set_result(group_.contraction, build_.round_to(declared, result));
-    build_.store(group_.outputs, [&](ValueId value) -> const Index& { return group_.uses.at(value)[0].index; });
+    build_.store(group_.outputs);
     contract.epilogue = build_.close_block();
     build_.append({std::move(contract)});
     if (core) build_.close();
@@ -118,11 +118,8 @@ class ContractionLowering {
     LoweredKernel kernel = build_.finish("contraction");
     Expr count = k_size_;
     for (const Axis& axis : group_.axes) count = count * axis.extent;
-    kernel.bytes = 0;
-    for (const ValueId value : group_.inputs) kernel.bytes = kernel.bytes + op::count_of(graph_.type(value).shape) * dtype_bytes(graph_.type(value).dtype);
-    for (const ValueId value : group_.outputs) kernel.bytes = kernel.bytes + op::count_of(graph_.type(value).shape) * dtype_bytes(graph_.type(value).dtype);
+    kernel.bytes = moved_bytes(graph_, group_);
     kernel.work = sym::floor_div(count, 30) + sym::floor_div(kernel.bytes, 20);   // about 30 multiply-adds and 20 bytes in a nanosecond
-    lowered.check_message = build_.check_message();
     lowered.choice = Choice{.schedule = fmt::format("contraction, tile {} x {}", tile_m_, tile_n_), .vector_axis = kN, .width = tile_n_ / 2, .unroll = 2};
     lowered.kernels.push_back(std::move(kernel));
     return lowered;

@@ -76,23 +76,17 @@ LoweredGroup lower_direct_convolution(const Graph& graph, const Group& group, co
   build.close();
   if (node.inputs.size() > 2 && node.inputs[2].valid()) sum = build.apply("add", dtype, {sum, build.value_at(node.inputs[2], {at[1]})});
   build.set_result(group.contraction, build.round_to(type.dtype, sum));
-  build.store(group.outputs, [&](ValueId value) -> const Index& { return group.uses.at(value)[0].index; });
+  build.store(group.outputs);
   build.close();
   if (has_rows) build.close();
   if (core) build.close();
 
   LoweredGroup lowered;
   LoweredKernel kernel = build.finish("convolution");
-  kernel.bytes = 0;
-  for (const std::vector<ValueId>* values : {&group.inputs, &group.outputs}) {
-    for (const ValueId moved : *values) {
-      kernel.bytes = kernel.bytes + op::count_of(graph.type(moved).shape) * dtype_bytes(graph.type(moved).dtype);
-    }
-  }
+  kernel.bytes = moved_bytes(graph, group);
   Expr count_of_products = kernel_positions;
   for (const Axis& axis : group.axes) count_of_products = count_of_products * axis.extent;
   kernel.work = sym::floor_div(count_of_products, 10) + sym::floor_div(kernel.bytes, 10);
-  lowered.check_message = build.check_message();
   lowered.choice = Choice{.schedule = "direct convolution", .vector_axis = at[rank - 1].is_symbol() ? at[rank - 1].name() : "", .width = lanes, .unroll = few ? 2 : 1};
   lowered.kernels.push_back(std::move(kernel));
   return lowered;

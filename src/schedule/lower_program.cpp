@@ -25,6 +25,7 @@ class ProgramLowering {
 
   program::Program run(Grouping* keep) {
     program_.name = graph_.name();
+    program_.device = options_.cuda ? program::Device::Cuda : program::Device::Cpu;
     program_.facts = graph_.facts();
     program_.outer_symbols = graph_.outer_symbols();
     for (const auto& [symbol, range] : graph_.facts().symbols) {
@@ -84,42 +85,58 @@ class ProgramLowering {
 
   // ---- kernels
 
-  program::Launch launch_of(const LoweredKernel& lowered, const std::vector<BufferId>& prepared, BufferId check) {
+  program::Launch launch_of(const LoweredKernel& lowered, const std::vector<BufferId>& prepared, const std::vector<BufferId>& partials, BufferId check) {
     program::Launch launch;
-    program::Variant variant{.kernel = static_cast<int32_t>(program_.kernels.size()), .extent = lowered.extent};
-    for (size_t i = 0; i < program_.kernels.size(); ++i) {
-      if (program_.kernels[i].name == lowered.kernel.name) variant.kernel = static_cast<int32_t>(i);
-    }
-    if (variant.kernel == static_cast<int32_t>(program_.kernels.size())) program_.kernels.push_back({lowered.kernel.name});
-    if (kernel_names_.insert(lowered.kernel.name).second) {
-      kernel::verify(lowered.kernel);
-      out_.kernels.push_back(lowered.kernel);
+    for (const LoweredVariant& each : lowered.variants) {
+      program::Variant variant{.condition = each.condition, .kernel = kernel_of(each.kernel), .extent = sym::substitute(each.extent, lowered.sizes)};
+      for (size_t d = 0; d < 3; ++d) variant.grid[d] = sym::substitute(each.grid[d], lowered.sizes);
+      variant.block = each.block;
+      launch.variants.push_back(std::move(variant));
     }
     for (const Argument& argument : lowered.arguments) {
       switch (argument.kind) {
         case Argument::Kind::Value: launch.buffers.push_back(buffer(argument.value)); break;
         case Argument::Kind::Prepared: launch.buffers.push_back(prepared[static_cast<size_t>(std::max(0, argument.prepared))]); break;
+        case Argument::Kind::Partial: launch.buffers.push_back(partials[static_cast<size_t>(argument.partial)]); break;
         case Argument::Kind::Check: launch.buffers.push_back(check); break;
       }
     }
-    for (const std::string& symbol : lowered.kernel.symbols) launch.sizes.push_back(Expr::symbol(symbol));
-    launch.variants.push_back(std::move(variant));
+    for (const std::string& symbol : lowered.variants[0].kernel.symbols) launch.sizes.push_back(sym::substitute(Expr::symbol(symbol), lowered.sizes));
     launch.work = lowered.work;
     launch.bytes = lowered.bytes;
     return launch;
   }
 
+  // The program's index of a kernel; equal kernels are kept once.
+  int32_t kernel_of(const kernel::Kernel& kernel) {
+    if (kernel_names_.insert(kernel.name).second) {
+      kernel::verify(kernel);
+      out_.kernels.push_back(kernel);
+    }
+    for (size_t i = 0; i < program_.kernels.size(); ++i) {
+      if (program_.kernels[i].name == kernel.name) return static_cast<int32_t>(i);
+    }
+    program_.kernels.push_back({kernel.name});
+    return static_cast<int32_t>(program_.kernels.size()) - 1;
+  }
+
   void lower_kernels(const Group& group) {
-    const LoweredGroup lowered = lower_group(graph_, group, options_.target, options_.hint);
+    const LoweredGroup lowered = options_.cuda ? lower_group(graph_, group, *options_.cuda, options_.hint) : lower_group(graph_, group, options_.target, options_.hint);
     std::vector<BufferId> prepared;
     for (const Prepared& each : lowered.prepared) {
       prepared.push_back(program_.add_buffer({.kind = BufferKind::Prepared, .type = each.type}));
       program::Line line = line_of(group);
-      line.what = launch_of(each.pack, {prepared.back()}, {});
+      line.what = launch_of(each.pack, {prepared.back()}, {}, {});
       program_.init.push_back(std::move(line));
     }
+    std::vector<BufferId> partials;
+    for (const op::TensorType& type : lowered.partials) partials.push_back(program_.add_buffer({.kind = BufferKind::Temporary, .type = type}));
     BufferId check;
-    if (!lowered.check_message.empty()) {
+    std::string check_message;
+    for (const LoweredKernel& kernel : lowered.kernels) {
+      if (check_message.empty()) check_message = kernel.check_message;
+    }
+    if (!check_message.empty()) {
       // An index outside its range is reported after the kernel: [0] becomes nonzero, [1] is the index.
       const op::TensorType pair{DType::I64, {2}};
       if (!zeros_.valid()) {
@@ -127,14 +144,14 @@ class ProgramLowering {
         program_.constants.push_back(Tensor(DType::I64, {2}));
       }
       check = program_.add_buffer({.kind = BufferKind::Temporary, .type = pair});
-      program_.lines.push_back(program::Line{.what = program::Copy{zeros_, check}, .nodes = {}, .origin = lowered.check_message});
+      program_.lines.push_back(program::Line{.what = program::Copy{zeros_, check}, .nodes = {}, .origin = check_message});
     }
     for (const LoweredKernel& kernel : lowered.kernels) {
       program::Line line = line_of(group);
-      program::Launch launch = launch_of(kernel, prepared, check);
+      program::Launch launch = launch_of(kernel, prepared, partials, check);
       // An index error must leave the inputs as they were. A value that turned out not to be read (a piece of a view
       // that no position falls into) is no buffer of the launch.
-      if (!check.valid()) {
+      if (!check.valid() && lowered.kernels.size() == 1) {
         const auto used = [&](BufferId id) { return std::find(launch.buffers.begin(), launch.buffers.end(), id) != launch.buffers.end(); };
         for (const auto& [written, read] : in_place_pairs(group)) {
           if (used(written) && used(read)) launch.in_place.emplace_back(written, read);
@@ -145,14 +162,19 @@ class ProgramLowering {
       ++out_.launches;
     }
     out_.nodes += group.nodes.size();
-    out_.explanation += fmt::format("schedule of group {}: {} as {}\n", group.id, lowered.choice.text(), lowered.kernels.back().kernel.name);
+    out_.explanation += fmt::format("schedule of group {}: {} as {}\n", group.id, lowered.choice.text(), lowered.kernels.back().variants[0].kernel.name);
+    for (const LoweredKernel& kernel : lowered.kernels) {
+      for (const LoweredVariant& variant : kernel.variants) {
+        if (!variant.choice.empty()) out_.explanation += fmt::format("  {}: {} when {}\n", variant.kernel.name, variant.choice, sym::to_string(variant.condition));
+      }
+    }
     if (check.valid()) {
       const std::string failed = fmt::format("check{}", checks_), index = fmt::format("check{}_index", checks_);
       ++checks_;
-      program_.lines.push_back(program::Line{.what = program::ReadSymbols{check, {failed, index}}, .nodes = {}, .origin = lowered.check_message});
+      program_.lines.push_back(program::Line{.what = program::ReadSymbols{check, {failed, index}}, .nodes = {}, .origin = check_message});
       program_.lines.push_back(program::Line{.what = program::Assert{sym::eq(Expr::symbol(failed), 0) * sym::le(Expr::symbol(index), Expr::symbol(index)),
-                                                                      fmt::format("{}: index {} is outside its dimension", lowered.check_message, index)},
-                                             .nodes = {}, .origin = lowered.check_message});
+                                                                      fmt::format("{}: index {} is outside its dimension", check_message, index)},
+                                             .nodes = {}, .origin = check_message});
     }
   }
 

@@ -1,5 +1,6 @@
 // Graph → host program and kernels.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@ namespace fuseloom::schedule {
 
 struct LowerOptions {
   CpuTarget target;
+  std::optional<CudaTarget> cuda;      // present: lower for CUDA instead
   GroupOptions grouping;
   SizeHint hint;                       // typical sizes: they steer choices and the memory plan, never results
 };

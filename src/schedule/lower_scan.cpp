@@ -60,14 +60,14 @@ LoweredGroup lower_scan(const Graph& graph, const Group& group, const CpuTarget&
     if (!exclusive) build.accumulate(running, element);
     const ScalarId current = build.let(compute, kernel::Current{running});
     build.set_result(scan_id, build.round_to(type.dtype, current));
-    build.store(group.outputs, [&](ValueId value) -> const Index& { return group.uses.at(value)[0].index; });
+    build.store(group.outputs);
     if (exclusive) build.accumulate(running, element);
     build.close();
     build.close();
   } else {
     // A line of one element (or no line at all): it is its own prefix.
     build.set_result(scan_id, exclusive ? build.identity_of(scan->op->combine, compute) : build.value_at(scan->inputs[0], position));
-    build.store(group.outputs, [&](ValueId value) -> const Index& { return group.uses.at(value)[0].index; });
+    build.store(group.outputs);
   }
   if (lanes != nullptr) build.close();
   if (core) build.close();
@@ -76,7 +76,6 @@ LoweredGroup lower_scan(const Graph& graph, const Group& group, const CpuTarget&
   LoweredKernel kernel = build.finish("scan");
   kernel.bytes = op::count_of(type.shape) * dtype_bytes(type.dtype) * 2;
   kernel.work = op::count_of(type.shape) * 2;
-  lowered.check_message = build.check_message();
   lowered.choice = Choice{.schedule = "scan", .vector_axis = lanes == nullptr ? "" : lanes->name, .width = width, .unroll = 1};
   lowered.kernels.push_back(std::move(kernel));
   return lowered;

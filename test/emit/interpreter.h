@@ -1,8 +1,10 @@
 // Runs a kernel as its semantics say (src/kernel/kernel.h): one element after the other, every op by its reference. Float
-// sums are accumulated in f64.
+// sums are accumulated in f64. Blocks and threads run one after the other: a Thread loop is a loop, and each thread has
+// Local buffers of its own.
 #pragma once
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -67,7 +69,7 @@ class Interpreter {
     if (const auto* l = std::get_if<kernel::Load>(&source)) {
       if (!holds(l->guards)) return Tensor::scalar(dtype, l->fill);
       Tensor tensor(dtype, {});
-      const Tensor& buffer = buffers_[static_cast<size_t>(l->buffer.index)];
+      const Tensor& buffer = storage(l->buffer);
       const int64_t index = eval(l->index);
       EXPECT_TRUE(index >= 0 && index < buffer.count()) << "the kernel reads @" << kernel_.buffer(l->buffer).name << "[" << index << "]";
       if (index >= 0 && index < buffer.count()) copy(tensor, 0, buffer, index);
@@ -90,16 +92,27 @@ class Interpreter {
   }
   void run(const kernel::Loop& loop) {
     const int64_t end = eval(loop.end);
+    const int dimension = loop.binding == kernel::Binding::ThreadX ? 0 : loop.binding == kernel::Binding::ThreadY ? 1 : loop.binding == kernel::Binding::ThreadZ ? 2 : -1;
     for (int64_t i = eval(loop.begin); i < end; ++i) {
       integers_[loop.axis] = i;
+      if (dimension >= 0) thread_[static_cast<size_t>(dimension)] = i;
       body(loop.body);
     }
+    if (dimension >= 0) thread_[static_cast<size_t>(dimension)] = 0;
+  }
+  // A Local buffer is the running thread's.
+  Tensor& storage(kernel::BufferId id) {
+    const kernel::Buffer& buffer = kernel_.buffer(id);
+    if (buffer.space != kernel::Space::Local || thread_ == std::array<int64_t, 3>{}) return buffers_[static_cast<size_t>(id.index)];
+    Tensor& own = locals_[{id.index, thread_}];
+    if (!own.valid()) own = Tensor(buffer.dtype, {eval(buffer.size)});
+    return own;
   }
   void run(const kernel::Define& define) { integers_[define.name] = eval(define.value); }
   void run(const kernel::Let& let) { set(let.result, source(let.source, kernel_.scalar(let.result).dtype)); }
   void run(const kernel::Store& store) {
     if (!holds(store.guards)) return;
-    Tensor& buffer = buffers_[static_cast<size_t>(store.buffer.index)];
+    Tensor& buffer = storage(store.buffer);
     const int64_t index = eval(store.index);
     ASSERT_TRUE(index >= 0 && index < buffer.count()) << "the kernel writes @" << kernel_.buffer(store.buffer).name << "[" << index << "]";
     Tensor value = get(store.value);
@@ -201,6 +214,8 @@ class Interpreter {
 
   const kernel::Kernel& kernel_;
   std::vector<Tensor> buffers_, scalars_;
+  std::array<int64_t, 3> thread_{};
+  std::map<std::pair<int32_t, std::array<int64_t, 3>>, Tensor> locals_;
   std::map<std::string, int64_t> integers_;
   std::map<int32_t, Tensor> running_;
   std::map<int32_t, int64_t> index_;

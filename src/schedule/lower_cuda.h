@@ -1,0 +1,9 @@
+// Groups on CUDA. The schedules and their choices: docs/schedules-cuda.md.
+#pragma once
+#include "schedule/lower.h"
+
+namespace fuseloom::schedule {
+
+LoweredGroup lower_cuda(const graph::Graph& graph, const Group& group, const CudaTarget& target, const SizeHint& hint);
+
+}  // namespace fuseloom::schedule

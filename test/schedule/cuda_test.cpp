@@ -1,0 +1,197 @@
+#include "schedule/cuda_testing.h"
+
+namespace fuseloom::test {
+namespace {
+
+bool any_contains(const std::set<std::string>& names, std::string_view part) {
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return name.find(part) != std::string::npos; });
+}
+
+TEST(CudaPointwise, FlatWithATailOfSingleElements) {
+  for (const int64_t n : {0, 1, 7, 8, 9, 4099}) {
+    const std::vector<Tensor> inputs{numbers(DType::BF16, {n}, 1), numbers(DType::F32, {n}, 2)};
+    expect_cuda_agrees(R"(graph main(%x: bf16[n], %y: f32[n]) {
+      %0: f32[n] = cast(%x) {to = :f32}
+      %1: f32[n] = mul(%0, %y)
+      %2: bf16[n] = cast(%1) {to = :bf16}
+      return %2 })", inputs);
+  }
+}
+
+TEST(CudaPointwise, BiasOfARow) {
+  for (const int64_t n : {1, 3, 8, 24, 33, 264}) {
+    const std::vector<Tensor> inputs{numbers(DType::BF16, {5, n}, 1), numbers(DType::BF16, {n}, 2)};
+    expect_cuda_agrees(R"(graph main(%x: bf16[m, n], %b: bf16[n]) {
+      %0: bf16[m, n] = add(%x, %b)
+      %1: bf16[m, n] = gelu(%0)
+      return %1 })", inputs);
+  }
+}
+
+TEST(CudaPointwise, BroadcastsOfEveryAxis) {
+  const std::vector<Tensor> inputs{numbers(DType::F32, {4, 1, 33}, 1), numbers(DType::F32, {5, 1}, 2), numbers(DType::F32, {}, 3)};
+  expect_cuda_agrees(R"(graph main(%x: f32[a, 1, c], %y: f32[b, 1], %z: f32[]) {
+    %0: f32[a, b, c] = add(%x, %y)
+    %1: f32[a, b, c] = mul(%0, %z)
+    %2: f32[a, b, c] = exp(%1)
+    return %2 })", inputs);
+}
+
+TEST(CudaPointwise, AScalar) {
+  const std::vector<Tensor> inputs{numbers(DType::F32, {}, 1)};
+  expect_cuda_agrees("graph main(%x: f32[]) { %0: f32[] = exp(%x) return %0 }", inputs);
+}
+
+TEST(CudaPointwise, RotaryEmbedding) {
+  const std::vector<Tensor> inputs{numbers(DType::BF16, {2, 3, 5, 16}, 1), numbers(DType::BF16, {5, 16}, 2), numbers(DType::BF16, {5, 16}, 3)};
+  expect_cuda_agrees(R"(graph main(%x: bf16[b, h, s, 16], %c: bf16[s, 16], %d: bf16[s, 16]) {
+    %0: bf16[b, h, s, 8] = slice(%x) {starts = <0, 0, 0, 0>, sizes = <b, h, s, 8>, steps = [1, 1, 1, 1]}
+    %1: bf16[b, h, s, 8] = slice(%x) {starts = <0, 0, 0, 8>, sizes = <b, h, s, 8>, steps = [1, 1, 1, 1]}
+    %2: bf16[b, h, s, 8] = neg(%1)
+    %3: bf16[b, h, s, 16] = concat(%2, %0) {axis = 3}
+    %4: bf16[b, h, s, 16] = mul(%x, %c)
+    %5: bf16[b, h, s, 16] = mul(%3, %d)
+    %6: bf16[b, h, s, 16] = add(%4, %5)
+    return %6 })", inputs);
+}
+
+TEST(CudaPointwise, GatherConcatPad) {
+  const std::vector<Tensor> inputs{numbers(DType::F32, {9, 20}, 1), Tensor::of(DType::I64, {4}, {0, -1, 8, 3})};
+  expect_cuda_agrees(R"(graph main(%x: f32[a, b], %i: i64[n]) {
+    %0: f32[n, b] = gather(%x, %i) {axis = 0}
+    %1: f32[n, b] = exp(%0)
+    %2: f32[n + n, b] = concat(%0, %1) {axis = 0}
+    %3: f32[n + n, b + 3] = pad(%2) {low = <0, 1>, high = <0, 2>, mode = "constant"}
+    return %3 })", inputs);
+}
+
+TEST(CudaTranspose, TransposeAdd) {
+  for (const int64_t n : {1, 5, 64, 72}) {
+    const std::vector<Tensor> inputs{numbers(DType::F32, {n, 68}, 1), numbers(DType::F32, {68, n}, 2)};
+    const auto ran = expect_cuda_agrees(R"(graph main(%x: f32[a, b], %y: f32[b, a]) {
+      %0: f32[b, a] = transpose(%x) {perm = [1, 0]}
+      %1: f32[b, a] = add(%0, %y)
+      return %1 })", inputs);
+    EXPECT_TRUE(any_contains(ran, "transpose"));
+  }
+}
+
+TEST(CudaTranspose, Batched) {
+  const std::vector<Tensor> inputs{numbers(DType::F16, {3, 9, 2, 17}, 1)};
+  expect_cuda_agrees(R"(graph main(%x: f16[a, b, c, d]) {
+    %0: f16[a, d, c, b] = transpose(%x) {perm = [0, 3, 2, 1]}
+    %1: f16[a, d, c, b] = exp(%0)
+    return %1 })", inputs);
+}
+
+TEST(CudaRows, SoftmaxOfEveryRowClass) {
+  for (const int64_t n : {0, 1, 3, 8, 96, 257, 520, 1032}) {
+    const std::vector<Tensor> inputs{numbers(DType::BF16, {5, n}, 1)};
+    expect_cuda_agrees("graph main(%x: bf16[b, n]) { %y: bf16[b, n] = softmax(%x) {axis = 1} return %y }", inputs);
+  }
+}
+
+TEST(CudaRows, LayerNorm) {
+  for (const int64_t n : {7, 64, 133}) {
+    const std::vector<Tensor> inputs{numbers(DType::BF16, {6, n}, 1), numbers(DType::BF16, {n}, 2), numbers(DType::BF16, {n}, 3)};
+    expect_cuda_agrees("graph main(%x: bf16[b, n], %s: bf16[n], %c: bf16[n]) { %y: bf16[b, n] = layer_norm(%x, %s, %c) {axis = -1, epsilon = 1.0e-5} return %y }", inputs);
+  }
+}
+
+TEST(CudaRows, AddAndNormWithTheSumStored) {
+  const std::vector<Tensor> inputs{numbers(DType::BF16, {6, 40}, 1), numbers(DType::BF16, {6, 40}, 2), numbers(DType::BF16, {40}, 3)};
+  expect_cuda_agrees(R"(graph main(%x: bf16[b, n], %r: bf16[b, n], %w: bf16[n]) {
+    %h: bf16[b, n] = add(%x, %r)
+    %y: bf16[b, n] = rms_norm(%h, %w) {axis = -1, epsilon = 1.0e-6}
+    return %h, %y })", inputs);
+}
+
+TEST(CudaRows, LongRowsOfEveryKeep) {
+  // Small shared memory and few registers stand for rows that fit neither.
+  for (const int32_t shared : {227 * 1024, 1024}) {
+    schedule::CudaTarget target;
+    target.shared_per_block = shared;
+    target.registers_per_multiprocessor = 8192;
+    const std::vector<Tensor> inputs{numbers(DType::F32, {2, 4100}, 1)};
+    expect_cuda_agrees("graph main(%x: f32[b, n]) { %y: f32[b, n] = softmax(%x) {axis = 1} return %y }", inputs, target);
+  }
+}
+
+TEST(CudaRows, CutIntoParts) {
+  for (const char* op : {"reduce_sum", "argmax"}) {
+    const std::string axes = std::string(op) == "argmax" ? "axis = 1, select_last = 0" : "axes = [1]", type = std::string(op) == "argmax" ? "i64" : "f32";
+    const std::vector<Tensor> inputs{numbers(DType::F32, {2, 16400}, 1)};
+    const auto ran = expect_cuda_agrees("graph main(%x: f32[b, n]) { %y: " + type + "[b] = " + op + "(%x) {" + axes + ", keepdims = 0} return %y }", inputs);
+    EXPECT_EQ(ran.size(), 2U);
+  }
+}
+
+TEST(CudaReductions, OverEveryAxis) {
+  for (const char* axes : {"[0]", "[1]", "[2]", "[0, 1]", "[1, 2]", "[0, 2]", "[0, 1, 2]"}) {
+    for (const char* op : {"reduce_sum", "reduce_max", "reduce_mean"}) {
+      graph::Graph graph(op::standard_ops());
+      const graph::ValueId x = graph.add_input("x", {DType::F32, {sym::Expr::symbol("a"), sym::Expr::symbol("b"), sym::Expr::symbol("c")}});
+      std::vector<int64_t> list;
+      for (const char* p = axes; *p != 0; ++p) {
+        if (*p >= '0' && *p <= '9') list.push_back(*p - '0');
+      }
+      graph.set_outputs({graph.add(op, {x}, {{"axes", list}, {"keepdims", int64_t{0}}})});
+      const std::vector<Tensor> inputs{numbers(DType::F32, {3, 50, 21}, 1)};
+      expect_cuda_agrees(graph, inputs);
+    }
+  }
+}
+
+TEST(CudaColumns, SumsInPartsAndWhole) {
+  for (const int64_t m : {1, 40, 600}) {
+    for (const int64_t n : {8, 37}) {
+      const std::vector<Tensor> inputs{numbers(DType::BF16, {m, n}, 1)};
+      expect_cuda_agrees(R"(graph main(%x: bf16[m, n]) {
+        %0: f32[m, n] = cast(%x) {to = :f32}
+        %1: f32[n] = reduce_sum(%0) {axes = [0], keepdims = 0}
+        %2: f32[n] = mul(%1, %1)
+        return %2 })", inputs);
+    }
+  }
+}
+
+TEST(CudaColumns, SoftmaxOverTheOuterAxis) {
+  for (const int64_t n : {1, 3, 33, 200}) {
+    const std::vector<Tensor> inputs{numbers(DType::F32, {n, 37}, 1)};
+    expect_cuda_agrees("graph main(%x: f32[b, n]) { %y: f32[b, n] = softmax(%x) {axis = 0} return %y }", inputs);
+  }
+}
+
+TEST(CudaColumns, ArgMaxOverTheOuterAxis) {
+  const std::vector<Tensor> inputs{numbers(DType::F32, {33, 37}, 1)};
+  expect_cuda_agrees("graph main(%x: f32[m, n]) { %y: i64[n] = argmax(%x) {axis = 0, keepdims = 0, select_last = 0} return %y }", inputs);
+}
+
+TEST(CudaContraction, Matmul) {
+  const std::vector<Tensor> inputs{numbers(DType::F32, {2, 13, 30}, 1), numbers(DType::F32, {30, 21}, 2), numbers(DType::F32, {21}, 3)};
+  expect_cuda_agrees(R"(graph main(%x: f32[b, m, k], %w: f32[k, n], %c: f32[n]) {
+    %0: f32[b, m, n] = matmul(%x, %w)
+    %1: f32[b, m, n] = add(%0, %c)
+    %2: f32[b, m, n] = relu(%1)
+    return %2 })", inputs);
+}
+
+TEST(CudaContraction, Convolution) {
+  const std::vector<Tensor> inputs{numbers(DType::F32, {2, 6, 7, 8}, 1), numbers(DType::F32, {8, 3, 3, 3}, 2), numbers(DType::F32, {8}, 3)};
+  expect_cuda_agrees(R"(graph main(%x: f32[b, 6, h, w], %k: f32[8, 3, 3, 3], %c: f32[8]) {
+    %0: f32[b, 8, floor_div(h - 1, 2) + 1, floor_div(w - 1, 2) + 1] = conv(%x, %k, %c) {strides = [2, 2], dilations = [1, 1], pads_low = <1, 1>, pads_high = <1, 1>, groups = 2}
+    %1: f32[b, 8, floor_div(h - 1, 2) + 1, floor_div(w - 1, 2) + 1] = relu(%0)
+    return %1 })", inputs);
+}
+
+TEST(CudaScan, EveryDirection) {
+  for (const char* flags : {"exclusive = 0, reverse = 0", "exclusive = 1, reverse = 0", "exclusive = 0, reverse = 1", "exclusive = 1, reverse = 1"}) {
+    for (const char* axis : {"0", "1"}) {
+      const std::vector<Tensor> inputs{numbers(DType::F32, {9, 20}, 1)};
+      expect_cuda_agrees(std::string("graph main(%x: f32[a, b]) { %y: f32[a, b] = cumsum(%x) {axis = ") + axis + ", " + flags + "} return %y }", inputs);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fuseloom::test
