@@ -270,6 +270,16 @@ class ProgramLowering {
     const Node& node = graph_.node(group.nodes[0]);
     program::Line line = line_of(group);
     ++out_.nodes;
+    if (node.op->name == "require") {
+      // Checks, and the value goes on as what it is.
+      for (const Expr& condition : node.attrs.shape("conditions")) {
+        line.what = program::Assert{condition, fmt::format("{}: {}", node.op->name, node.attrs.text("message"))};
+        program_.lines.push_back(std::move(line));
+        line = line_of(group);
+      }
+      lower_alias(group);
+      return;
+    }
     if (node.op->name == "bind_symbols") {
       line.what = program::ReadSymbols{buffer(node.inputs[0]), defines_of(node)};
       program_.lines.push_back(std::move(line));
