@@ -107,6 +107,7 @@ class Grouper {
 
     std::map<int, std::optional<Reason>> answers;
     for (const int group : consumers) answers[group] = is_loops(group) ? can_take(groups_[static_cast<size_t>(group)], id) : forced;
+    steps_ += static_cast<int64_t>(consumers.size()) + 1;
     const bool all_take = !consumers.empty() && std::all_of(answers.begin(), answers.end(), [](const auto& a) { return !a.second; });
     if (!forced && all_take && (consumers.size() == 1 || (consumers.size() <= kMaxConsumers && is_free(node, role)))) {
       for (const int group : consumers) take(group, id);
@@ -241,6 +242,7 @@ class Grouper {
       const int current = stack.back();
       stack.pop_back();
       for (const int next : waits_on_[static_cast<size_t>(current)]) {
+        ++steps_;
         if (others.count(next) != 0) return true;
         if (seen.insert(next).second) stack.push_back(next);
         if (seen.size() > 4096) return true;   // bounds the search; refusing is always safe
@@ -601,6 +603,7 @@ class Grouper {
       if (boundary.consumer >= 0) boundary.consumer = renamed[static_cast<size_t>(boundary.consumer)];
     }
     grouping.boundaries = std::move(boundaries_);
+    grouping.steps = steps_;
     grouping.owner.resize(owner_.size(), -1);
     for (size_t v = 0; v < owner_.size(); ++v) {
       if (owner_[v] >= 0) grouping.owner[v] = renamed[static_cast<size_t>(owner_[v])];
@@ -648,6 +651,7 @@ class Grouper {
   std::vector<Group> groups_;
   std::vector<std::set<int>> waits_on_;          // by group: the groups whose values it reads
   std::vector<Boundary> boundaries_;
+  mutable int64_t steps_ = 0;                    // see Grouping::steps
   bool definers_known_ = false;
   std::map<std::string, int> definers_;
 };

@@ -95,6 +95,7 @@ struct Grouping {
   std::vector<Group> groups;                     // in execution order; ids are positions
   std::vector<Boundary> boundaries;
   std::vector<int> owner;                        // by value index: the group that stores it, or -1
+  int64_t steps = 0;                             // questions asked and edges walked: the work, counted (R53)
 };
 
 struct GroupOptions {

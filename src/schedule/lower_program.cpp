@@ -169,11 +169,13 @@ class ProgramLowering {
       }
     }
     if (check.valid()) {
-      const std::string failed = fmt::format("check{}", checks_), index = fmt::format("check{}_index", checks_);
+      const std::string outside = fmt::format("outside{}_", checks_), index = fmt::format("index{}_", checks_);
       ++checks_;
-      program_.lines.push_back(program::Line{.what = program::ReadSymbols{check, {failed, index}}, .nodes = {}, .origin = check_message});
-      program_.lines.push_back(program::Line{.what = program::Assert{sym::eq(Expr::symbol(failed), 0) * sym::le(Expr::symbol(index), Expr::symbol(index)),
-                                                                      fmt::format("{}: index {} is outside its dimension", check_message, index)},
+      program_.lines.push_back(program::Line{.what = program::ReadSymbols{check, {outside, index}}, .nodes = {}, .origin = check_message});
+      // outside == 0, in words that mention the index, so that the message shows it: max(i, -1 - i) is never negative.
+      const Expr at = Expr::symbol(index);
+      program_.lines.push_back(program::Line{.what = program::Assert{sym::le(Expr::symbol(outside), sym::min(0, sym::max(at, -at - 1))),
+                                                                      check_message + ": an index is outside its dimension"},
                                              .nodes = {}, .origin = check_message});
     }
   }
