@@ -69,6 +69,15 @@ Archive Archive::from_bytes(std::span<const std::byte> bytes, std::shared_ptr<vo
   return Archive(std::make_shared<const ArchiveReader>(bytes, std::move(owner), where));
 }
 
+std::string Archive::chosen_isa(const ArchiveOptions& options) const {
+  const Choice choice = choose(*reader_, options.isa);
+  return reader_->targets()[choice.target].modules[choice.module].isa;
+}
+
+ArchiveReader::LoadedTarget Archive::target(const ArchiveOptions& options, const op::OpTable& table) const {
+  return reader_->target(choose(*reader_, options.isa).target, table, options.check_tensors);
+}
+
 std::shared_ptr<Executable> Archive::load(const ArchiveOptions& options, const op::OpTable& table) const {
   const ArchiveReader& reader = *reader_;
   const Choice choice = choose(reader, options.isa);

@@ -29,6 +29,9 @@ class Archive {
 
   const program::ArchiveReader& reader() const { return *reader_; }
 
+  // The instruction set, and the program, that load() would take.
+  std::string chosen_isa(const ArchiveOptions& options = {}) const;
+  program::ArchiveReader::LoadedTarget target(const ArchiveOptions& options = {}, const op::OpTable& table = op::standard_ops()) const;
   // Throws UserError for a file that is damaged or has no code for this machine.
   std::shared_ptr<Executable> load(const ArchiveOptions& options = {}, const op::OpTable& table = op::standard_ops()) const;
 

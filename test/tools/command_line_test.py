@@ -70,6 +70,35 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(outputs[0], outputs[1])
         self.assertNotEqual(outputs[0], outputs[2])
 
+    def test_archive(self):
+        archive = self.path / "tiny.floom"
+        made = self.json("compile", TINY, "-o", archive, "--isa", "native", "--dim", "batch=3")
+        self.assertEqual(made["bytes"], archive.stat().st_size)
+        self.assertEqual(len(made["targets"]), 1)
+        # Nothing is compiled: there is no compiler.
+        environment = dict(os.environ, FUSELOOM_CACHE_DIR="", FUSELOOM_CXX="none", PATH="/nowhere")
+        outputs = []
+        for arguments in (("run", TINY), ("run", archive)):
+            folder = self.path / arguments[0]
+            done = subprocess.run([FUSELOOM, *map(str, arguments), "--dim", "batch=3", "--output", str(folder), "--json"], stdout=subprocess.PIPE, text=True,
+                                  env=environment if arguments[1] is archive else dict(os.environ, FUSELOOM_CACHE_DIR=str(self.path / "cache")))
+            self.assertEqual(done.returncode, 0)
+            outputs.append(pathlib.Path(json.loads(done.stdout)["outputs"][0]["file"]).read_bytes())
+        self.assertEqual(outputs[0], outputs[1])
+        self.assertTrue(self.json("verify", archive, "--dim", "batch=3")["ok"])
+        self.assertGreater(self.json("bench", archive, "--dim", "batch=3", "--repeat", 3)["kernel_count"], 0)
+        for stage, text in (("graph", "graph "), ("program", "launch "), ("kernels", "kernel "), ("source", "extern"), ("groups", "group")):
+            self.assertIn(text, self.json("inspect", archive, "--stage", stage)["text"])
+        self.call("inspect", archive, "--stage", "memory", "--dim", "batch=3")
+
+        self.call("compile", TINY, "-o", archive, "--strip", "--raw-weights")
+        self.assertEqual(self.json("run", archive, "--isa", "baseline", "--dim", "batch=2")["outputs"][0]["shape"], [2, 4])
+        self.assertIn("--strip", self.json("verify", archive, "--dim", "batch=2", code=2)["error"])
+        self.assertIn("compiled already", self.json("compile", archive, "-o", self.path / "again.floom", code=2)["error"])
+        self.assertIn("--fix", self.json("run", archive, "--fix", "batch=2", code=2)["error"])
+        archive.write_bytes(archive.read_bytes()[:-100])
+        self.assertIn("cut short", self.json("run", archive, code=2)["error"])
+
     def test_verify(self):
         for options in ((), ("--no-fuse",), ("--poison",), ("--isa", "baseline")):
             result = self.json("verify", TINY, "--dim", "batch=5", *options)

@@ -55,7 +55,7 @@ int bench(const BenchArguments& arguments) {
   const std::vector<Tensor> inputs = make_inputs(model, arguments.model);
   progress.show("compiling");
   const double compile_begin = now_ms();
-  const compile::Compiled compiled = compile::compile(model.graph.clone(), make_options(arguments.model, model, inputs));
+  const compile::Compiled compiled = make_executable(model, arguments.model, inputs);
   const double compile_ms = now_ms() - compile_begin;
   const run::Executable& executable = *compiled.executable;
   std::vector<Dims> dims;
@@ -125,10 +125,14 @@ int bench(const BenchArguments& arguments) {
   json["stages_ms"] = {{"passes", report.passes_seconds * 1e3}, {"lower", report.lower_seconds * 1e3}, {"emit", report.emit_seconds * 1e3},
                        {"build", report.build_seconds * 1e3}, {"load", report.load_seconds * 1e3}};
   if (!arguments.model.json) {
-    fmt::print("{} nodes in {} kernels ({} distinct)\n", report.nodes, report.kernels, report.distinct_kernels);
-    fmt::print("import {:.1f} ms, compile {:.1f} ms ({}): passes {:.1f}, lower {:.1f}, emit {:.1f}, build {:.1f}, load {:.1f}\n", import_ms,
-               compile_ms, report.from_cache ? "kernels from the cache" : "kernels compiled", report.passes_seconds * 1e3,
-               report.lower_seconds * 1e3, report.emit_seconds * 1e3, report.build_seconds * 1e3, report.load_seconds * 1e3);
+    if (model.archive != nullptr) {
+      fmt::print("{} kernels ({} distinct); opened in {:.2f} ms, loaded in {:.2f} ms\n", report.kernels, report.distinct_kernels, import_ms, compile_ms);
+    } else {
+      fmt::print("{} nodes in {} kernels ({} distinct)\n", report.nodes, report.kernels, report.distinct_kernels);
+      fmt::print("import {:.1f} ms, compile {:.1f} ms ({}): passes {:.1f}, lower {:.1f}, emit {:.1f}, build {:.1f}, load {:.1f}\n", import_ms,
+                 compile_ms, report.from_cache ? "kernels from the cache" : "kernels compiled", report.passes_seconds * 1e3,
+                 report.lower_seconds * 1e3, report.emit_seconds * 1e3, report.build_seconds * 1e3, report.load_seconds * 1e3);
+    }
     fmt::print("first call {:.3f} ms; {} calls: min {:.4f} p50 {:.4f} p99 {:.4f} ms\n", first_ms, samples.size(), samples.front(),
                quantile(0.5), quantile(0.99));
     if (memory) fmt::print("temporaries {} bytes, lower bound {} bytes; ", memory->first, memory->second);

@@ -27,12 +27,14 @@ int compile_model(const CompileArguments& arguments) {
   const auto start = std::chrono::steady_clock::now();
   const std::filesystem::path output(arguments.output);
   const std::string extension = output.extension().string();
-  FL_REQUIRE(extension == ".so" || extension == ".cpp", "-o {}: expected a name that ends in .so or .cpp", arguments.output);
+  if (extension == ".floom") return compile_archive(arguments);
+  FL_REQUIRE(extension == ".so" || extension == ".cpp", "-o {}: expected a name that ends in .floom, .so or .cpp", arguments.output);
   FL_REQUIRE(arguments.weights == "embed" || arguments.weights == "file", "--weights {}: expected embed or file", arguments.weights);
 
   Progress progress;
   progress.show("loading " + arguments.model.path);
   const Model model = load_model(arguments.model);
+  FL_REQUIRE(model.archive == nullptr, "{}: is compiled already", arguments.model.path);
   ModelArguments pipeline_arguments = arguments.model;
   pipeline_arguments.isa = "native";   // --isa names the variants here
   compile::Options options = make_options(pipeline_arguments, model, {});

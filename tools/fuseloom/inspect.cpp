@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "compile/archive.h"
 #include "program/plan/csv.h"
 #include "program/plan/solve.h"
 #include "program/program.h"
@@ -58,6 +59,27 @@ std::string draw(const program::plan::Problem& problem, const program::plan::Sol
   return svg + "</svg>\n";
 }
 
+compile::Compiled dry_run(const Model& model, const ModelArguments& arguments, std::span<const Tensor> inputs) {
+  compile::Options options = make_options(arguments, model, inputs);
+  options.dry_run = true;
+  return compile::compile(model.graph.clone(), options);
+}
+
+// What the archive tells about how it was made, for the target that this machine takes.
+compile::Compiled stages_of_archive(const Model& model, const ModelArguments& arguments) {
+  compile::Compiled loaded = make_executable(model, arguments, {});
+  const program::ArchiveReader& reader = model.archive->reader();
+  const build::Isa isa = *build::parse_isa(model.archive->chosen_isa(archive_options(arguments)));
+  compile::Report& report = loaded.report;
+  report.program_text = program::to_string(loaded.executable->program());
+  const std::string absent = "left out: the archive was compiled with --strip\n";
+  report.graph_text = reader.document(compile::kGraphDocument).value_or(absent);
+  report.explanation = reader.document(compile::document_name("groups", isa)).value_or(absent);
+  report.kernels_text = reader.document(compile::document_name("kernels", isa)).value_or(absent);
+  report.source = reader.document(compile::document_name("source", isa)).value_or(absent);
+  return loaded;
+}
+
 }  // namespace
 
 int inspect(const InspectArguments& arguments) {
@@ -65,9 +87,7 @@ int inspect(const InspectArguments& arguments) {
   const bool memory = arguments.stage == "memory";
   std::vector<Tensor> inputs;
   if (memory || !arguments.model.dims.empty() || !arguments.model.inputs.empty()) inputs = make_inputs(model, arguments.model);
-  compile::Options options = make_options(arguments.model, model, inputs);
-  options.dry_run = true;
-  const compile::Compiled compiled = compile::compile(model.graph.clone(), options);
+  const compile::Compiled compiled = model.archive != nullptr ? stages_of_archive(model, arguments.model) : dry_run(model, arguments.model, inputs);
   const compile::Report& report = compiled.report;
   nlohmann::ordered_json json = {{"model", arguments.model.path}, {"stage", arguments.stage}, {"nodes", report.nodes},
                                  {"kernels", report.kernels}, {"distinct_kernels", report.distinct_kernels}};

@@ -19,7 +19,7 @@ using fuseloom::UserError;
 
 // Options that belong to every verb with a model. `inputs`: the verb runs it.
 void add_model_options(CLI::App& verb, ModelArguments& arguments, bool inputs = true) {
-  verb.add_option("MODEL", arguments.path, "an ONNX file, or graph text (.fl)")->required();
+  verb.add_option("MODEL", arguments.path, "an ONNX file, graph text (.fl), or an archive (.floom)")->required();
   if (inputs) {
     verb.add_option("--input", arguments.inputs, "NAME=FILE.npy, NAME=FILE.pb or NAME=random (the default)");
     verb.add_option("--seed", arguments.seed, "of random inputs");
@@ -77,13 +77,15 @@ int main(int argc, char** argv) {
   verb->callback([&] { action = [&] { return bench(bench_arguments); }; json = bench_arguments.model.json; });
 
   CompileArguments compile_arguments;
-  verb = app.add_subcommand("compile", "write a library or a C++ file that runs the model without fuseloom (docs/aot.md)");
+  verb = app.add_subcommand("compile", "write what runs without compiling: an archive (docs/archive.md), or a library or C++ file without fuseloom (docs/aot.md)");
   add_model_options(*verb, compile_arguments.model, false);
-  verb->add_option("-o,--output", compile_arguments.output, "NAME.so or NAME.cpp")->required();
-  verb->add_option("--name", compile_arguments.name, "of the model; its entry is NAME_model()");
+  verb->add_option("-o,--output", compile_arguments.output, "NAME.floom, NAME.so or NAME.cpp")->required();
   verb->add_option("--isa", compile_arguments.isa, "portable (code for all instruction sets, picked at run time), native, baseline, avx2 or avx512");
-  verb->add_option("--weights", compile_arguments.weights, "embed, or file: NAME.weights beside it");
-  verb->add_flag("--observable", compile_arguments.observable, "every value can be looked at while the model runs");
+  verb->add_option("--name", compile_arguments.name, ".so, .cpp: of the model; its entry is NAME_model()");
+  verb->add_option("--weights", compile_arguments.weights, ".so, .cpp: embed, or file: NAME.weights beside it");
+  verb->add_flag("--observable", compile_arguments.observable, ".so, .cpp: every value can be looked at while the model runs");
+  verb->add_flag("--raw-weights", compile_arguments.raw_weights, ".floom: weights as in the model; they are packed when the archive is loaded");
+  verb->add_flag("--strip", compile_arguments.strip, ".floom: without the graph and the stages of compiling, which inspect and verify need");
   verb->callback([&] { action = [&] { return compile_model(compile_arguments); }; json = compile_arguments.model.json; });
 
   InspectArguments inspect_arguments;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <fstream>
 #include <iterator>
 #include <limits>
@@ -96,9 +97,46 @@ Tensor read_tensor(const std::string& path) {
   return front::onnx::TensorSource(path, nullptr, false, "").load(proto).contiguous_copy();
 }
 
+namespace {
+
+// Of an archive, the inputs and what is known of their sizes.
+graph::Graph inputs_of(const program::Program& program) {
+  graph::Graph graph(op::standard_ops(), program.name);
+  for (size_t i = 0; i < program.input_types.size(); ++i) graph.add_input(program.input_names[i], program.input_types[i]);
+  graph.facts() = program.facts;
+  return graph;
+}
+
+size_t launches_of(const program::Program& program) {
+  size_t count = 0;
+  for (const program::Line& line : program.lines) {
+    count += std::holds_alternative<program::Launch>(line.what) ? 1 : 0;
+    if (const auto* branch = std::get_if<program::If>(&line.what)) count += launches_of(*branch->then) + launches_of(*branch->otherwise);
+    if (const auto* loop = std::get_if<program::While>(&line.what)) count += launches_of(*loop->body);
+  }
+  return count;
+}
+
+}  // namespace
+
+run::ArchiveOptions archive_options(const ModelArguments& arguments) {
+  run::ArchiveOptions options{.threads = arguments.threads};
+  options.run.poison = arguments.poison;
+  if (arguments.isa != "native") options.isa = arguments.isa;
+  return options;
+}
+
 Model load_model(const ModelArguments& arguments) {
   FL_SUPPORTED(arguments.device == "cpu", "device '{}': this build has the devices: cpu", arguments.device);
   const std::map<std::string, int64_t> fixed = parse_dims(arguments.fixed, "--fix");
+  if (ends_with(arguments.path, ".floom")) {
+    FL_REQUIRE(fixed.empty() && !arguments.no_fuse, "{}: --fix and --no-fuse have their place when an archive is made, not when it is used", arguments.path);
+    auto archive = std::make_shared<const run::Archive>(run::Archive::open(arguments.path));
+    const program::Program program = archive->target(archive_options(arguments)).program;
+    Model model{.graph = inputs_of(program), .archive = std::move(archive), .input_names = program.input_names};
+    for (const program::Output& output : program.outputs) model.output_names.push_back(output.name);
+    return model;
+  }
   if (ends_with(arguments.path, ".fl")) {
     std::ifstream file(arguments.path, std::ios::binary);
     FL_REQUIRE(file.good(), "{}: cannot be read", arguments.path);
@@ -167,6 +205,19 @@ std::vector<Tensor> make_inputs(const Model& model, const ModelArguments& argume
 }
 
 std::map<std::string, int64_t> given_dims(const ModelArguments& arguments) { return parse_dims(arguments.dims, "--dim"); }
+
+compile::Compiled make_executable(const Model& model, const ModelArguments& arguments, std::span<const Tensor> inputs) {
+  if (model.archive == nullptr) return compile::compile(model.graph.clone(), make_options(arguments, model, inputs));
+  const auto start = std::chrono::steady_clock::now();
+  compile::Compiled loaded;
+  loaded.executable = model.archive->load(archive_options(arguments));
+  compile::Report& report = loaded.report;
+  report.load_seconds = report.total_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  report.kernels = launches_of(loaded.executable->program());
+  report.distinct_kernels = loaded.executable->program().kernels.size();
+  report.from_cache = true;
+  return loaded;
+}
 
 compile::Options make_options(const ModelArguments& arguments, const Model& model, std::span<const Tensor> inputs) {
   const std::optional<build::Isa> isa = build::parse_isa(arguments.isa);

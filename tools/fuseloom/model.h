@@ -8,12 +8,13 @@
 #include "compile/pipeline.h"
 #include "graph/evaluate.h"
 #include "graph/graph.h"
+#include "run/archive.h"
 
 namespace fuseloom::tool {
 
 // What every verb that takes a model has in common.
 struct ModelArguments {
-  std::string path;                        // .onnx, or graph text
+  std::string path;                        // .onnx, graph text, or an archive
   std::vector<std::string> inputs;         // NAME=FILE.npy, NAME=FILE.pb, NAME=random
   std::vector<std::string> dims;           // NAME=N: sizes of random inputs
   std::vector<std::string> fixed;          // NAME=N: dimensions that become numbers before compiling
@@ -29,7 +30,8 @@ struct ModelArguments {
 };
 
 struct Model {
-  graph::Graph graph;
+  graph::Graph graph;                      // of an archive: its inputs only
+  std::shared_ptr<const run::Archive> archive;
   std::vector<std::string> input_names;    // as in the file
   std::vector<std::string> output_names;
 };
@@ -41,8 +43,13 @@ Model load_model(const ModelArguments& arguments);
 // are the smallest that the model allows, at least 1; they are named on standard error.
 std::vector<Tensor> make_inputs(const Model& model, const ModelArguments& arguments);
 
+run::ArchiveOptions archive_options(const ModelArguments& arguments);
+
 // What --dim says.
 std::map<std::string, int64_t> given_dims(const ModelArguments& arguments);
+
+// Compiles the model, or loads it where it is an archive: its report has counts and times only then.
+compile::Compiled make_executable(const Model& model, const ModelArguments& arguments, std::span<const Tensor> inputs);
 
 // Options for the pipeline; the sizes of `inputs` are the hint.
 compile::Options make_options(const ModelArguments& arguments, const Model& model, std::span<const Tensor> inputs);

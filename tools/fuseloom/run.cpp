@@ -50,7 +50,7 @@ int run(const RunArguments& arguments) {
   const Model model = load_model(arguments.model);
   const std::vector<Tensor> inputs = make_inputs(model, arguments.model);
   progress.show("compiling");
-  const compile::Compiled compiled = compile::compile(model.graph.clone(), make_options(arguments.model, model, inputs));
+  const compile::Compiled compiled = make_executable(model, arguments.model, inputs);
   progress.show("running");
   std::vector<Tensor> outputs;
   for (int64_t i = 0; i < std::max<int64_t>(1, arguments.repeat); ++i) outputs = compiled.executable->run(inputs);

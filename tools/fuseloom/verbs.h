@@ -34,13 +34,18 @@ int bench(const BenchArguments& arguments);
 
 struct CompileArguments {
   ModelArguments model;
-  std::string output;                      // NAME.so or NAME.cpp
-  std::string name;                        // of the model; "": the output's
+  std::string output;                      // NAME.floom, NAME.so or NAME.cpp
   std::string isa = "portable";            // or one of build::isa_name: native, baseline, avx2, avx512
+  // ---- .so, .cpp
+  std::string name;                        // of the model; "": the output's
   std::string weights = "embed";           // or "file"
   bool observable = false;
+  // ---- .floom
+  bool raw_weights = false;                // do not store packed weights
+  bool strip = false;                      // no documents
 };
 int compile_model(const CompileArguments& arguments);
+int compile_archive(const CompileArguments& arguments);   // .floom
 
 struct InspectArguments {
   ModelArguments model;

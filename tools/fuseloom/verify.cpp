@@ -12,7 +12,9 @@
 
 #include "base/check.h"
 #include "compare.h"
+#include "compile/archive.h"
 #include "graph/name_values.h"
+#include "graph/text.h"
 #include "progress.h"
 #include "program/program.h"
 #include "verbs.h"
@@ -34,6 +36,38 @@ std::vector<std::string> names_of(std::span<const graph::NamedPass> passes) {
   std::vector<std::string> names;
   for (const graph::NamedPass& pass : passes) names.push_back(pass.name);
   return names;
+}
+
+// A compiled program and what it has to agree with.
+struct Subject {
+  Graph imported, graph;                   // graph: after the passes, with the names that the buffers have
+  compile::Compiled compiled;
+};
+
+Subject subject_of_model(const Model& model, const ModelArguments& arguments, std::span<const Tensor> inputs) {
+  Graph graph = model.graph.clone();
+  run_passes(graph);
+  graph::name_values(graph);
+  compile::Options options = make_options(arguments, model, inputs);
+  options.skip_passes = names_of(compile::pipeline_passes());
+  compile::Compiled compiled = compile::compile(graph.clone(), options);
+  return {model.graph.clone(), std::move(graph), std::move(compiled)};
+}
+
+Subject subject_of_archive(const Model& model, const ModelArguments& arguments, std::span<const Tensor> inputs) {
+  const program::ArchiveReader& reader = model.archive->reader();
+  reader.check_everything();
+  const op::ConstantPool pool = reader.pool();
+  const auto graph = [&](std::string_view document) {
+    const std::optional<std::string> text = reader.document(document);
+    FL_REQUIRE(text.has_value(), "{}: holds no graph to compare with: it was compiled with --strip", arguments.path);
+    return graph::parse_graph(*text, op::standard_ops(), fmt::format("{}:{}", arguments.path, document), pool);
+  };
+  Graph imported = graph(compile::kImportedGraphDocument);
+  compile::Compiled compiled = make_executable(model, arguments, inputs);
+  Graph passed = graph(compile::kGraphDocument);
+  compiled.report.nodes = passed.nodes().size();
+  return {std::move(imported), std::move(passed), std::move(compiled)};
 }
 
 struct Verification {
@@ -60,14 +94,10 @@ int verify(const ModelArguments& arguments) {
   progress.show("loading " + arguments.path);
   const Model model = load_model(arguments);
   const std::vector<Tensor> inputs = make_inputs(model, arguments);
-  Graph graph = model.graph.clone();
-  run_passes(graph);
-  graph::name_values(graph);
-
   progress.show("compiling");
-  compile::Options options = make_options(arguments, model, inputs);
-  options.skip_passes = names_of(compile::pipeline_passes());
-  const compile::Compiled compiled = compile::compile(graph.clone(), options);
+  const Subject subject = model.archive != nullptr ? subject_of_archive(model, arguments, inputs) : subject_of_model(model, arguments, inputs);
+  const Graph& graph = subject.graph;
+  const compile::Compiled& compiled = subject.compiled;
 
   progress.show("running");
   std::map<std::string, std::deque<Tensor>> stored;   // by name: what the runs of its line wrote, first to last
@@ -99,7 +129,7 @@ int verify(const ModelArguments& arguments) {
   };
   const std::vector<Tensor> after_passes = graph::evaluate(graph, inputs, watch);
   progress.show("oracle: the graph as imported");
-  const std::vector<Tensor> expected = graph::evaluate(model.graph, inputs);
+  const std::vector<Tensor> expected = graph::evaluate(subject.imported, inputs);
   progress.clear();
   FL_CHECK(outputs.size() == expected.size(), "the program gives {} results of {}", outputs.size(), expected.size());
   for (size_t i = 0; i < outputs.size(); ++i) {
