@@ -35,5 +35,6 @@ class Algebra {
 };
 
 std::vector<Val> decompose_conv_transpose(OpBuilder& builder, const DecomposeContext& context);   // conv_transpose.cpp
+std::vector<Val> decompose_resize(OpBuilder& builder, const DecomposeContext& context);           // resize.cpp
 
 }  // namespace fuseloom::op

@@ -125,6 +125,7 @@ struct DecomposeContext {
   std::span<const TensorType> outputs;     // the types the node has
   bool has(size_t i) const { return i < inputs.size() && inputs[i].valid(); }
 };
+// The results; none: the node stays whole (its attributes ask for something that only the reference does).
 using DecomposeFn = std::function<std::vector<Val>(OpBuilder&, const DecomposeContext&)>;
 
 // ---- the record ------------------------------------------------------------------------------------------------------

@@ -735,7 +735,7 @@ std::vector<Val> decompose_max_unpool(OpBuilder& builder, const DecomposeContext
 
 void add_resample_ops(OpTable& table) {
   table.add({.name = "resize",
-             .family = Family::Extern,
+             .family = Family::Composite,
              .summary = "resamples every dimension to a new size: ONNX's Resize for all dimensions",
              .max_inputs = 3,
              .attrs = {required_attr("sizes", Kind::Sizes), optional_attr("scales", Kind::Reals),
@@ -744,7 +744,8 @@ void add_resample_ops(OpTable& table) {
                        optional_attr("extrapolation", Kind::Real), optional_attr("exclude_outside", Kind::Integer),
                        optional_attr("antialias", Kind::Integer)},
              .infer = infer_resize,
-             .reference = reference_resize});
+             .reference = reference_resize,
+             .decompose = decompose_resize});
   table.add({.name = "grid_sample",
              .family = Family::Extern,
              .summary = "reads x at the points of a grid in [-1, 1], interpolating between pixels",

@@ -1,3 +1,5 @@
+#include <optional>
+
 #include "base/check.h"
 #include "graph/pass/pass.h"
 #include "graph/pass/rewrite.h"
@@ -5,8 +7,8 @@
 namespace fuseloom::graph {
 namespace {
 
-// Replaces one node; returns the ids of the nodes that took its place.
-std::vector<NodeId> replace_by_decomposition(Graph& graph, NodeId id) {
+// Replaces one node; returns the ids of the nodes that took its place, or nothing when it stays whole.
+std::optional<std::vector<NodeId>> replace_by_decomposition(Graph& graph, NodeId id) {
   // The builder grows the graph: everything of the node is copied out first.
   const Node& node = graph.node(id);
   const op::OpRecord& record = *node.op;
@@ -21,6 +23,7 @@ std::vector<NodeId> replace_by_decomposition(Graph& graph, NodeId id) {
   graph.set_insertion_point(id);
   const std::vector<op::Val> results = record.decompose(
       builder, {.inputs = inputs, .attrs = attrs, .output_count = static_cast<int64_t>(outputs.size()), .outputs = types});
+  if (results.empty() && !outputs.empty()) return std::nullopt;
   FL_CHECK(results.size() >= outputs.size(), "{}: its decomposition gives {} results for {} outputs", record.name, results.size(),
            outputs.size());
   for (size_t i = 0; i < outputs.size(); ++i) {
@@ -53,7 +56,9 @@ bool decompose(Graph& graph, std::span<const std::string> keep) {
   while (!work.empty()) {
     const NodeId id = work.back();
     work.pop_back();
-    for (const NodeId added : replace_by_decomposition(graph, id))
+    const std::optional<std::vector<NodeId>> parts = replace_by_decomposition(graph, id);
+    if (!parts) continue;
+    for (const NodeId added : *parts)
       if (replaced(graph.node(added))) work.push_back(added);
     gone.push_back(id);
   }
