@@ -31,8 +31,7 @@ TEST_P(ResizeTest, AgreesWithTheReference) {
   const auto [mode, coordinate] = GetParam();
   const std::vector<Tensor> inputs{numbers(DType::F32, {1, 2, 5, 7}, 1)};
   PathOptions options;
-  options.also_unfused = false;
-  options.threads = {1};
+  options.fuse = {true};
   for (const char* nearest : {"floor", "ceil", "round_prefer_floor", "round_prefer_ceil"}) {
     expect_paths_agree(resize(mode, coordinate, nearest, 13, 4, {}), inputs, options);
     if (std::string(mode) != "nearest") break;
