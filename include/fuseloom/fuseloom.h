@@ -9,6 +9,7 @@
 // Every function throws UserError when the caller is wrong, Unsupported when a limit of fuseloom stands in the way, and
 // InternalError for a bug (fuseloom/error.h). The ops and their attributes are listed in docs/ops.md.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <map>
@@ -160,6 +161,7 @@ struct CompileOptions {
   std::optional<std::string> trace_dir;        // every stage as a file; absent: $FUSELOOM_TRACE
   bool poison = false;                         // fill memory with NaN before use and after its last use
   bool check_finite = false;                   // NaN and infinity in inputs are errors
+  bool documents = true;                       // save(): also the graph and the stages of compiling, for `fuseloom inspect`
 };
 
 struct ValueInfo {
@@ -213,14 +215,33 @@ class Program {
   std::vector<KernelProfile> profile() const;  // in program order
   std::string chrome_trace() const;            // JSON for chrome://tracing and ui.perfetto.dev
 
- private:
-  friend Program compile(const Graph& graph, const CompileOptions& options);
   struct Impl;
+
+ private:
+  friend struct ProgramAccess;
   explicit Program(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
   std::shared_ptr<const Impl> impl_;
 };
 
 Program compile(const Graph& graph, const CompileOptions& options = {});
+
+// ---- archives ------------------------------------------------------------------------------------------------------
+// A compiled program as one file (docs/archive.md). Writes it, in one step; options.isa may also be "portable": code for every
+// instruction set of this architecture. Threads, poison and check_finite are for load().
+void save(const Graph& graph, const std::string& path, const CompileOptions& options = {});
+
+struct ArchiveOptions {
+  int32_t threads = 0;                         // 0: as many as there are cores
+  std::string isa;                             // "": the highest level in the file that this machine has
+  bool check_weights = true;                   // false: do not hash the weights; their pages are read when they are used
+  bool poison = false;
+  bool check_finite = false;
+};
+// Maps the file and uses its weights in place; compiles nothing, and needs only the library fuseloom_run. Throws UserError for
+// a file that is damaged, of another version, or without code for this machine.
+Program load(const std::string& path, const ArchiveOptions& options = {});
+// The bytes outlive the program where they start at a multiple of 64; otherwise they are copied.
+Program load(std::span<const std::byte> bytes, const ArchiveOptions& options = {});
 
 }  // namespace v0
 }  // namespace fuseloom

@@ -3,11 +3,13 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "compile/archive.h"
 #include "compile/pipeline.h"
 #include "front/onnx/importer.h"
 #include "graph/graph.h"
 #include "graph/text.h"
 #include "op/op.h"
+#include "run/public_program.h"
 #include "sym/expr.h"
 
 namespace fuseloom {
@@ -208,67 +210,48 @@ Graph load_onnx(const std::string& path, const LoadOptions& options) {
 
 // ---- Program ---------------------------------------------------------------------------------------------------------
 
-struct Program::Impl {
-  compile::Compiled compiled;
-  std::vector<ValueInfo> inputs, outputs;
-  CompileInfo info;
-};
+namespace {
 
-const std::vector<ValueInfo>& Program::inputs() const { return impl_->inputs; }
-const std::vector<ValueInfo>& Program::outputs() const { return impl_->outputs; }
-
-std::vector<Tensor> Program::run(std::span<const Tensor> inputs) const { return impl_->compiled.executable->run(inputs); }
-void Program::run_into(std::span<const Tensor> inputs, std::span<Tensor> outputs) const {
-  impl_->compiled.executable->run_into(inputs, outputs);
-}
-std::vector<Dims> Program::output_dims(std::span<const Dims> input_dims) const {
-  return impl_->compiled.executable->output_dims(input_dims);
-}
-int64_t Program::arena_bytes(std::span<const Dims> input_dims) const { return impl_->compiled.executable->arena_bytes(input_dims); }
-int64_t Program::arena_lower_bound(std::span<const Dims> input_dims) const {
-  return impl_->compiled.executable->arena_lower_bound(input_dims);
-}
-
-const CompileInfo& Program::info() const { return impl_->info; }
-const std::string& Program::explain() const { return impl_->compiled.report.explanation; }
-const std::string& Program::source() const { return impl_->compiled.report.source; }
-
-void Program::set_profiling(bool on) const { impl_->compiled.executable->set_profiling(on); }
-std::vector<KernelProfile> Program::profile() const {
-  std::vector<KernelProfile> kernels;
-  for (const run::KernelStatistics& kernel : impl_->compiled.executable->profile().kernels) {
-    kernels.push_back({.name = kernel.name, .origin = kernel.origin, .calls = kernel.calls, .seconds = kernel.seconds, .bytes = kernel.bytes});
-  }
-  return kernels;
-}
-std::string Program::chrome_trace() const { return impl_->compiled.executable->profile().chrome_trace(); }
-
-Program compile(const Graph& graph, const CompileOptions& options) {
+compile::Options internal_options(const Graph& graph, const CompileOptions& options) {
   FL_REQUIRE(graph.output_count() > 0, "the graph has no outputs; call Graph::output() for each result");
-  const std::optional<build::Isa> isa = build::parse_isa(options.isa);
-  FL_REQUIRE(isa.has_value(), "isa '{}' is not known; expected baseline, avx2, avx512 or native", options.isa);
-  compile::Options internal{.fuse = options.fuse, .isa = *isa, .hint = options.typical, .threads = options.threads};
+  compile::Options internal{.fuse = options.fuse, .hint = options.typical, .threads = options.threads};
   internal.run.poison = options.poison;
   internal.run.check_finite = options.check_finite;
   internal.cache_dir = options.cache_dir;
   internal.trace_dir = options.trace_dir;
+  return internal;
+}
+
+}  // namespace
+
+Program compile(const Graph& graph, const CompileOptions& options) {
+  compile::Options internal = internal_options(graph, options);
+  const std::optional<build::Isa> isa = build::parse_isa(options.isa);
+  FL_REQUIRE(isa.has_value(), "isa '{}' is not known; expected baseline, avx2, avx512 or native", options.isa);
+  internal.isa = *isa;
 
   auto impl = std::make_shared<Program::Impl>();
   const graph::Graph& source = GraphAccess::graph(graph);
-  const auto info_of = [&](graph::ValueId id) {
-    const graph::Value& value = source.value(id);
-    return ValueInfo{.name = value.name, .dtype = value.type.dtype, .sizes = to_sizes(value.type.shape)};
-  };
-  for (const graph::ValueId id : source.inputs()) impl->inputs.push_back(info_of(id));
-  for (const graph::ValueId id : source.outputs()) impl->outputs.push_back(info_of(id));
-  impl->compiled = compile::compile(source.clone(), internal);
-  const compile::Report& report = impl->compiled.report;
+  for (const graph::ValueId id : source.inputs()) impl->inputs.push_back(value_info(source.value(id).name, source.type(id)));
+  for (const graph::ValueId id : source.outputs()) impl->outputs.push_back(value_info(source.value(id).name, source.type(id)));
+  compile::Compiled compiled = compile::compile(source.clone(), internal);
+  impl->executable = std::move(compiled.executable);
+  impl->explanation = std::move(compiled.report.explanation);
+  impl->source = std::move(compiled.report.source);
+  const compile::Report& report = compiled.report;
   impl->info = {.nodes = report.nodes,
                 .kernels = report.kernels,
                 .distinct_kernels = report.distinct_kernels,
                 .seconds = report.total_seconds,
                 .from_cache = report.from_cache};
-  return Program(std::move(impl));
+  return ProgramAccess::wrap(std::move(impl));
+}
+
+void save(const Graph& graph, const std::string& path, const CompileOptions& options) {
+  const compile::Options internal = internal_options(graph, options);
+  const std::vector<build::Isa> isas = compile::parse_isas(options.isa);
+  FL_REQUIRE(!isas.empty(), "isa '{}' is not known; expected portable, baseline, avx2, avx512 or native", options.isa);
+  compile::write_archive(GraphAccess::graph(graph).clone(), path, internal, {.isas = isas, .documents = options.documents});
 }
 
 }  // namespace v0

@@ -47,6 +47,9 @@ void for_each_buffer(LineOrConst& line, Visit visit) {
 // Every buffer that the line reads or writes, in the order of the text; absent ones left out.
 std::vector<BufferId> buffers_of(const Line& line);
 
+// Launch lines, nested programs included.
+size_t launch_count(const Program& program);
+
 // The symbols the line gives values to.
 std::span<const std::string> defines_of(const Line& line);
 

@@ -46,6 +46,16 @@ std::vector<BufferId> buffers_of(const Line& line) {
   return found;
 }
 
+size_t launch_count(const Program& program) {
+  size_t count = 0;
+  for (const Line& line : program.lines) {
+    if (std::holds_alternative<Launch>(line.what)) ++count;
+    if (const If* branch = std::get_if<If>(&line.what)) count += launch_count(*branch->then) + launch_count(*branch->otherwise);
+    if (const While* loop = std::get_if<While>(&line.what)) count += launch_count(*loop->body);
+  }
+  return count;
+}
+
 std::span<const std::string> defines_of(const Line& line) {
   return std::visit(Overloaded{
                         [](const Launch&) { return std::span<const std::string>(); },

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <thread>
 
+#include "build/file.h"
+
 namespace fuseloom {
 namespace {
 
@@ -171,6 +173,26 @@ TEST(Api, LoadsOnnx) {
     }
     EXPECT_NEAR(sum, 1, 1e-6);
   }
+}
+
+TEST(Api, SavesAndLoads) {
+  const build::TemporaryDirectory folder;
+  const std::string path = folder.path() + "/small.floom";
+  save(small_network(), path, uncached());
+  const Program loaded = load(path, {.threads = 2});
+  const Program compiled = compile(small_network(), uncached());
+  const Tensor x = counted({3, 5});
+  const Tensor got = loaded.run({x})[0], wanted = compiled.run({x})[0];
+  for (int64_t i = 0; i < got.count(); ++i) EXPECT_EQ(got.at(i), wanted.at(i));
+  EXPECT_EQ(loaded.inputs()[0].name, "x");
+  EXPECT_EQ(loaded.inputs()[0].sizes[0].text(), "n");
+  EXPECT_EQ(loaded.outputs()[0].name, "y");
+  EXPECT_EQ(loaded.info().kernels, compiled.info().kernels);
+  const std::optional<build::Bytes> bytes = build::read_file(path);
+  EXPECT_EQ(load(*bytes).run({x})[0].at(4), wanted.at(4));
+  EXPECT_THROW(load(std::span(*bytes).first(bytes->size() - 1)), UserError);
+  EXPECT_THROW(load(folder.path() + "/absent.floom"), UserError);
+  EXPECT_THROW(save(small_network(), folder.path() + "/no/such/folder.floom", uncached()), UserError);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "front/onnx/tensor_proto.h"
 #include "graph/text.h"
 #include "op/op.h"
+#include "program/line.h"
 #include "sym/evaluator.h"
 
 namespace fuseloom::tool {
@@ -105,16 +106,6 @@ graph::Graph inputs_of(const program::Program& program) {
   for (size_t i = 0; i < program.input_types.size(); ++i) graph.add_input(program.input_names[i], program.input_types[i]);
   graph.facts() = program.facts;
   return graph;
-}
-
-size_t launches_of(const program::Program& program) {
-  size_t count = 0;
-  for (const program::Line& line : program.lines) {
-    count += std::holds_alternative<program::Launch>(line.what) ? 1 : 0;
-    if (const auto* branch = std::get_if<program::If>(&line.what)) count += launches_of(*branch->then) + launches_of(*branch->otherwise);
-    if (const auto* loop = std::get_if<program::While>(&line.what)) count += launches_of(*loop->body);
-  }
-  return count;
 }
 
 }  // namespace
@@ -213,7 +204,7 @@ compile::Compiled make_executable(const Model& model, const ModelArguments& argu
   loaded.executable = model.archive->load(archive_options(arguments));
   compile::Report& report = loaded.report;
   report.load_seconds = report.total_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  report.kernels = launches_of(loaded.executable->program());
+  report.kernels = program::launch_count(loaded.executable->program());
   report.distinct_kernels = loaded.executable->program().kernels.size();
   report.from_cache = true;
   return loaded;
