@@ -91,6 +91,24 @@ bool VariantFacts::divisible(const Expr& expr, int64_t by) {
   return true;
 }
 
+bool align(const CudaGroup& of, const AxisPlan& plan, const LoopAxis& along, int32_t lanes, VariantFacts& facts) {
+  if (!facts.divisible(along.extent, lanes)) return false;
+  for (const MemoryAccess& access : of.accesses) {
+    const std::optional<Expr> own = plan.stride(access.address, along);
+    if (!own || !own->is_const(1)) continue;
+    Expr offset = plan.rewrite(access.address);
+    for (const LoopAxis& axis : plan.axes()) {
+      if (&axis != &along) {
+        const std::optional<Expr> pitch = plan.stride(access.address, axis);
+        if (pitch) facts.divisible(*pitch, lanes);
+      }
+      offset = sym::substitute(offset, {{axis.name, 0}});
+    }
+    facts.divisible(offset, lanes);
+  }
+  return true;
+}
+
 // ---- variants --------------------------------------------------------------------------------------------------------
 
 void VariantList::add(const Expr& condition, LoweredKernel kernel, std::string choice) {
@@ -147,22 +165,29 @@ std::vector<StagedInput> stageable_inputs(const CudaGroup& of, const std::set<st
   for (const NodeId id : of.group.nodes) computed.insert(of.graph.node(id).outputs.begin(), of.graph.node(id).outputs.end());
   std::vector<StagedInput> staged;
   for (const auto& [value, uses] : of.group.uses) {
-    if (computed.count(value) != 0 || uses.size() != 1) continue;
+    if (computed.count(value) != 0) continue;
     const op::TensorType& type = of.graph.type(value);
-    if (uses[0].index.size() != type.shape.size()) continue;
     if (const Tensor* constant = of.graph.constant(value); constant != nullptr && constant->count() == 1) continue;
-    bool depends = false, own = true;
-    for (const Expr& at : uses[0].index) {
-      for (const std::string& symbol : sym::symbols_of(at)) {
-        depends = depends || axes.count(symbol) != 0;
-        // Loaded indices and windows' axes have no value here.
-        own = own && (known.count(symbol) != 0 || symbol.back() != '_');
+    for (size_t number = 0; number < uses.size(); ++number) {
+      const Use& use = uses[number];
+      if (use.index.size() != type.shape.size()) continue;
+      bool depends = false, own = true;
+      for (const Expr& at : use.index) {
+        for (const std::string& symbol : sym::symbols_of(at)) {
+          depends = depends || axes.count(symbol) != 0;
+          // Loaded indices and windows' axes have no value here.
+          own = own && (known.count(symbol) != 0 || symbol.back() != '_');
+        }
+      }
+      if (depends && own) {
+        staged.push_back({value, &use, static_cast<int32_t>(std::max<int64_t>(1, dtype_bytes(type.dtype))), static_cast<int32_t>(number)});
       }
     }
-    if (depends && own) staged.push_back({value, &uses[0], static_cast<int32_t>(std::max<int64_t>(1, dtype_bytes(type.dtype)))});
   }
   return staged;
 }
+
+std::string StagedInput::name(std::string_view prefix) const { return fmt::format("{}{}{}", prefix, value.index, number == 0 ? "" : fmt::format("_{}", number)); }
 
 int32_t instructions_of(const CudaGroup& of) {
   int32_t instructions = 0;

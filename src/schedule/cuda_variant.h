@@ -41,6 +41,10 @@ class VariantFacts {
   sym::Expr condition_ = 1;
   sym::Facts facts_;
 };
+// Adds what makes the accesses along a loop axis start at multiples of `lanes`: row pitches and offsets that are multiples.
+// False when the axis' own extent cannot be one; what else cannot be is accessed element by element.
+bool align(const CudaGroup& group, const AxisPlan& plan, const LoopAxis& along, int32_t lanes, VariantFacts& facts);
+
 // Grids and block indices are 32-bit; sizes up to this keep index arithmetic there, with room for a last tile.
 inline constexpr int64_t kSmallSize = (int64_t{1} << 31) - (int64_t{1} << 20);
 
@@ -58,12 +62,14 @@ class VariantList {
 // Elements of a thread's vector: 16 bytes of the narrowest type that is moved in quantity, 32 of the widest.
 int32_t vector_elements(const CudaGroup& group);
 
-// The inputs that a kernel reads at one place only, so that they can be loaded ahead: a load for each of a thread's
-// vectors is under way before the first is used.
+// An input that is loaded ahead of its use: a load for each of a thread's vectors is under way before the first is used. An
+// input that is read at several positions is one for each.
 struct StagedInput {
   ValueId value;
   const Use* use;
   int32_t bytes;                       // of an element
+  int32_t number;                      // among the uses of the value
+  std::string name(std::string_view prefix) const;
 };
 // Those whose position depends on one of the axes.
 std::vector<StagedInput> stageable_inputs(const CudaGroup& group, const std::set<std::string>& axes);

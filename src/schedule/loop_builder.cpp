@@ -361,7 +361,22 @@ BufferId LoopBuilder::shared(std::string name, DType dtype, Expr size) {
 void LoopBuilder::set_resident(ValueId value, BufferId buffer, Expr position) {
   Access& access = kernel_.buffers[static_cast<size_t>(buffer.index)].access;
   if (access == Access::Write) access = Access::ReadWrite;
-  resident_[value] = {buffer, std::move(position)};
+  resident_[value] = {Resident{std::nullopt, buffer, std::move(position)}};
+}
+
+void LoopBuilder::set_resident(ValueId value, const Index& index, BufferId buffer, Expr position) {
+  std::vector<Resident>& places = resident_[value];
+  std::erase_if(places, [&](const Resident& place) { return !place.index || *place.index == index; });
+  places.push_back({index, buffer, std::move(position)});
+}
+
+const LoopBuilder::Resident* LoopBuilder::resident(ValueId value, const Index& index) const {
+  const auto places = resident_.find(value);
+  if (places == resident_.end()) return nullptr;
+  for (const Resident& place : places->second) {
+    if (!place.index || *place.index == index) return &place;
+  }
+  return nullptr;
 }
 
 void LoopBuilder::stage(ValueId value, const Index& index, const std::vector<Expr>& guards, BufferId buffer, const Expr& position) {
@@ -407,7 +422,7 @@ ScalarId LoopBuilder::value_at(ValueId value, const Index& index, const std::vec
 ScalarId LoopBuilder::guarded_value_at(ValueId value, const Index& index, const std::vector<Expr>& guards) {
   const ScalarId result = value_at(value, index, guards);
   // A plain load fills with zero by itself; a constant or a computed value does not.
-  const bool loads = is_external(value) && resident_.find(value) == resident_.end() &&
+  const bool loads = is_external(value) && resident(value, index) == nullptr &&
                      (graph_.constant(value) == nullptr || graph_.constant(value)->count() != 1);
   if (guards.empty() || loads) return result;
   return apply("select", dtype(result), {condition(guards), result, constant(dtype(result), 0)});
@@ -415,10 +430,9 @@ ScalarId LoopBuilder::guarded_value_at(ValueId value, const Index& index, const 
 
 ScalarId LoopBuilder::compute(ValueId value, const Index& index, const std::vector<Expr>& guards) {
   const op::TensorType& type = graph_.type(value);
-  const auto resident = resident_.find(value);
-  if (resident != resident_.end()) {
-    const DType held = kernel_.buffer(resident->second.buffer).dtype;
-    const ScalarId loaded = load(resident->second.buffer, held, resident->second.position, {}, 0);
+  if (const Resident* place = resident(value, index)) {
+    const DType held = kernel_.buffer(place->buffer).dtype;
+    const ScalarId loaded = load(place->buffer, held, place->position, {}, 0);
     return held == type.dtype ? loaded : round_to(type.dtype, loaded);
   }
   if (const Tensor* constant_value = graph_.constant(value); constant_value != nullptr && constant_value->count() == 1) {
@@ -538,7 +552,7 @@ ScalarId LoopBuilder::view(const Node& node, const op::TensorType& type, const I
     // One guarded piece over zeros: the load itself fills.
     const op::IndexPiece& piece = possible[0];
     const ValueId input = node.inputs[piece.input];
-    if (is_external(input) && resident_.find(input) == resident_.end() && (graph_.constant(input) == nullptr || graph_.constant(input)->count() != 1)) {
+    if (is_external(input) && resident(input, piece.indices) == nullptr && (graph_.constant(input) == nullptr || graph_.constant(input)->count() != 1)) {
       std::vector<Expr> all = guards;
       all.insert(all.end(), piece.guards.begin(), piece.guards.end());
       return value_at(input, piece.indices, all);

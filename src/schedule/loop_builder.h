@@ -5,6 +5,7 @@
 // whatever computes it is placed in the outermost open loop it depends on, once.
 #pragma once
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -74,10 +75,10 @@ class LoopBuilder {
   void set_result(NodeId reduction, ScalarId result) { results_[reduction] = result; }
   // From now on `value` is read from this buffer at this position (expression over loop axes) instead of being computed.
   void set_resident(ValueId value, kernel::BufferId buffer, sym::Expr position);
+  // The same where it is asked for at `index`, and only there.
+  void set_resident(ValueId value, const Index& index, kernel::BufferId buffer, sym::Expr position);
   void forget_residents() { resident_.clear(); }
-  void forget_residents(const std::set<ValueId>& values) {
-    for (const ValueId value : values) resident_.erase(value);
-  }
+  void forget_resident(ValueId value) { resident_.erase(value); }
   // Copies an element of a stored value, as it is, to a buffer of the value's own type.
   void stage(ValueId value, const Index& index, const std::vector<sym::Expr>& guards, kernel::BufferId buffer, const sym::Expr& position);
 
@@ -124,6 +125,7 @@ class LoopBuilder {
     std::map<Key, ScalarId> known;
   };
   struct Resident {
+    std::optional<Index> index;         // absent: any
     kernel::BufferId buffer;
     sym::Expr position;
   };
@@ -143,6 +145,7 @@ class LoopBuilder {
   ScalarId small_reduction(NodeId id, const Index& index, const std::vector<sym::Expr>& guards);
   ScalarId window(NodeId id, const Index& index, const std::vector<sym::Expr>& guards);
   bool is_external(ValueId value) const;
+  const Resident* resident(ValueId value, const Index& index) const;
   void check_index(const std::string& node, ScalarId index, const sym::Expr& size, const std::vector<sym::Expr>& guards);
 
   const graph::Graph& graph_;
@@ -156,7 +159,7 @@ class LoopBuilder {
   std::vector<int> scalar_level_;
   std::map<std::string, int> name_level_;          // axes, defines and scalars used as integers
   std::map<NodeId, ScalarId> results_;
-  std::map<ValueId, Resident> resident_;
+  std::map<ValueId, std::vector<Resident>> resident_;
   std::vector<sym::Expr> guards_;
   std::string check_message_;
   kernel::BufferId check_;

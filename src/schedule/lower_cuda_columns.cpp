@@ -215,21 +215,20 @@ class ColumnKernel {
     std::vector<StagedInput> inputs = stageable_inputs(of_, {column_->members.begin(), column_->members.end()});
     const std::vector<StagedInput> by_row = stageable_inputs(of_, folded_members_);
     std::erase_if(inputs, [&](const StagedInput& input) {
-      return std::any_of(by_row.begin(), by_row.end(), [&](const StagedInput& other) { return other.value == input.value; });
+      return std::any_of(by_row.begin(), by_row.end(), [&](const StagedInput& other) { return other.use == input.use; });
     });
     if (inputs.empty()) return;
     open_threads();
     build_.set_guards({inside_});
     open_lanes();
-    std::map<ValueId, BufferId> buffers;
     for (const StagedInput& input : inputs) {
-      buffers[input.value] = column_register(fmt::format("column{}", input.value.index), of_.graph.type(input.value).dtype);
-      build_.stage(input.value, input.use->index, input.use->guards, buffers[input.value], lane());
+      staged_[input.use] = column_register(input.name("column"), of_.graph.type(input.value).dtype);
+      build_.stage(input.value, input.use->index, input.use->guards, staged_[input.use], lane());
     }
     close_lanes();
     build_.set_guards({});
     close_threads();
-    for (const auto& [value, buffer] : buffers) build_.set_resident(value, buffer, lane());
+    for (const StagedInput& input : inputs) build_.set_resident(input.value, input.use->index, staged_.at(input.use), lane());
   }
 
   // Values of a column that this loop needs and that are not free are computed once, before it.
@@ -306,7 +305,6 @@ class ColumnKernel {
     close_row();
     build_.close();
     close_threads();
-    if (!from_parts_) build_.forget_residents(staged_values_);
     for (size_t i = 0; i < here.size(); ++i) combine_threads(here[i], accumulators[i], at, i);
   }
   ScalarId part_value(size_t i) {
@@ -321,13 +319,12 @@ class ColumnKernel {
     if (inputs.empty()) return;
     open_row();
     for (const StagedInput& input : inputs) {
-      auto [buffer, first] = staged_.try_emplace(input.value);
-      if (first) buffer->second = build_.local(fmt::format("ahead{}", input.value.index), of_.graph.type(input.value).dtype, int64_t{choice_.unroll} * choice_.vector);
+      auto [buffer, first] = staged_.try_emplace(input.use);
+      if (first) buffer->second = build_.local(input.name("ahead"), of_.graph.type(input.value).dtype, int64_t{choice_.unroll} * choice_.vector);
       build_.stage(input.value, input.use->index, input.use->guards, buffer->second, slot);
-      staged_values_.insert(input.value);
     }
     close_row();
-    for (const StagedInput& input : inputs) build_.set_resident(input.value, staged_.at(input.value), slot);
+    for (const StagedInput& input : inputs) build_.set_resident(input.value, input.use->index, staged_.at(input.use), slot);
   }
 
   // Every thread of a column gets the total of all of them, in the order of the threads.
@@ -374,8 +371,9 @@ class ColumnKernel {
   std::set<std::string> folded_members_;
   Expr length_, outers_, parts_, tile_, inside_, row_inside_;
   bool cut_ = false, from_parts_ = false;
-  std::map<ValueId, BufferId> staged_, totals_;
-  std::set<ValueId> kept_, staged_values_;
+  std::map<const Use*, BufferId> staged_;
+  std::map<ValueId, BufferId> totals_;
+  std::set<ValueId> kept_;
   std::vector<BufferId> part_buffers_;
 };
 
@@ -390,7 +388,8 @@ LoweredGroup lower_cuda_columns(const CudaGroup& of) {
     (axis.reduced ? folded : outer).push_back(&axis);
     if (axis.reduced) members.insert(axis.members.begin(), axis.members.end());
   }
-  const Expr columns = outer.back()->extent;
+  const LoopAxis& column = *outer.back();
+  const Expr columns = column.extent;
   outer.pop_back();
   const Expr length = extent_of(folded), outers = extent_of(outer);
   const bool indices = std::any_of(phase.reductions().begin(), phase.reductions().end(), [&](NodeId id) {
@@ -429,7 +428,7 @@ LoweredGroup lower_cuda_columns(const CudaGroup& of) {
     for (const NodeId id : phase.reductions()) lowered.partials.push_back({compute_dtype(of.graph.type(of.graph.node(id).outputs[0]).dtype), {*part_count * outers * columns}});
     for (const int32_t lanes : {vector, 1}) {
       VariantFacts facts = cut;
-      if (facts.divisible(columns, lanes)) {
+      if (align(of, plan, column, lanes, facts)) {
         work.vector = lanes;
         const ColumnChoice choice = rank(work, of.target).at(0).choice;
         variants.add(facts.condition() * sym::lt(0, *part_count), ColumnKernel(of, facts.facts(), part_count).make_part(choice), "a part of the rows, " + choice.text());
@@ -439,7 +438,7 @@ LoweredGroup lower_cuda_columns(const CudaGroup& of) {
   }
   for (const int32_t lanes : {vector, 1}) {
     VariantFacts facts(known);
-    if (facts.divisible(columns, lanes) && small(facts)) {
+    if (align(of, plan, column, lanes, facts) && small(facts)) {
       work.vector = lanes;
       const ColumnChoice choice = rank(work, of.target).at(0).choice;
       variants.add(facts.condition(), ColumnKernel(of, facts.facts(), part_count).make(choice), choice.text());

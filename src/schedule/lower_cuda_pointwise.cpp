@@ -92,14 +92,14 @@ class PointwiseKernel {
     if (inputs.empty()) return;
     open_lanes();
     for (const StagedInput& input : inputs) {
-      auto [buffer, first] = staged_.try_emplace(input.value);
-      if (first) buffer->second = build_.local(fmt::format("ahead{}", input.value.index), of_.graph.type(input.value).dtype, int64_t{slots} * choice_.vector);
+      auto [buffer, first] = staged_.try_emplace(input.use);
+      if (first) buffer->second = build_.local(input.name("ahead"), of_.graph.type(input.value).dtype, int64_t{slots} * choice_.vector);
       build_.stage(input.value, input.use->index, input.use->guards, buffer->second, slot * choice_.vector + lane());
     }
     close_lanes();
   }
   void use_staged(const std::vector<StagedInput>& inputs, const Expr& slot) {
-    for (const StagedInput& input : inputs) build_.set_resident(input.value, staged_.at(input.value), slot * choice_.vector + lane());
+    for (const StagedInput& input : inputs) build_.set_resident(input.value, input.use->index, staged_.at(input.use), slot * choice_.vector + lane());
   }
   void set_column() {
     const int64_t vector = choice_.vector;
@@ -191,7 +191,7 @@ class PointwiseKernel {
     const std::vector<StagedInput> by_row = stageable_inputs(of_, row_members);
     std::vector<StagedInput> by_column = stageable_inputs(of_, column_members);
     std::erase_if(by_column, [&](const StagedInput& input) {
-      return std::any_of(by_row.begin(), by_row.end(), [&](const StagedInput& other) { return other.value == input.value; });
+      return std::any_of(by_row.begin(), by_row.end(), [&](const StagedInput& other) { return other.use == input.use; });
     });
     if (y > 1) build_.open("ty_", 0, y, Binding::ThreadY);
     build_.open("t_", 0, x, Binding::ThreadX);
@@ -235,7 +235,7 @@ class PointwiseKernel {
   PointwiseChoice choice_;
   std::vector<const LoopAxis*> rows_;
   const LoopAxis* column_ = nullptr;
-  std::map<ValueId, kernel::BufferId> staged_;
+  std::map<const Use*, kernel::BufferId> staged_;
 };
 
 int32_t moved_bytes_per_element(const CudaGroup& of, const std::vector<StagedInput>& staged) {
@@ -286,7 +286,7 @@ LoweredGroup lower_cuda_pointwise(const CudaGroup& of) {
     for (const int32_t lanes : {vector, 1}) {
       for (const int64_t longest : {int64_t{8}, int64_t{32}, int64_t{256}, kSmallSize / lanes}) {
         VariantFacts facts(known);
-        if (!facts.divisible(columns, lanes) || !facts.at_most(columns, longest * lanes)) continue;
+        if (!align(of, plan, plan.axes().back(), lanes, facts) || !facts.at_most(columns, longest * lanes)) continue;
         work.vector = lanes;
         const sym::Range range = sym::bounds(columns, facts.facts());
         work.columns = of.typical(columns, std::min<int64_t>(range.high, int64_t{8192}));

@@ -258,20 +258,20 @@ class RowKernel {
   }
 
   BufferId staging(const StagedInput& input) {
-    const auto known = staged_.find(input.value);
+    const auto known = staged_.find(input.use);
     if (known != staged_.end()) return known->second;
     const DType type = of_.graph.type(input.value).dtype;
     const int64_t step = int64_t{choice_.threads} * choice_.vector * choice_.unroll;
-    const BufferId buffer = choice_.keep == Keep::Shared ? build_.shared(fmt::format("row{}", input.value.index), type, sym::ceil_div(length_, step) * step)
-                                                         : build_.local(fmt::format("ahead{}", input.value.index), type, int64_t{choice_.unroll} * choice_.vector);
-    return staged_[input.value] = buffer;
+    const BufferId buffer = choice_.keep == Keep::Shared ? build_.shared(input.name("row"), type, sym::ceil_div(length_, step) * step)
+                                                         : build_.local(input.name("ahead"), type, int64_t{choice_.unroll} * choice_.vector);
+    return staged_[input.use] = buffer;
   }
   void stage(const std::vector<StagedInput>& inputs, const Expr& step) {
     if (inputs.empty()) return;
     each_vector(step, [&] {
       for (const StagedInput& input : inputs) build_.stage(input.value, input.use->index, input.use->guards, staging(input), slot());
     });
-    for (const StagedInput& input : inputs) build_.set_resident(input.value, staged_.at(input.value), slot());
+    for (const StagedInput& input : inputs) build_.set_resident(input.value, input.use->index, staged_.at(input.use), slot());
   }
 
   void for_each_loop() {
@@ -373,7 +373,8 @@ class RowKernel {
   std::optional<Expr> part_count_;
   Expr inside_;
   std::vector<Expr> row_guards_;
-  std::map<ValueId, BufferId> staged_, kept_here_;
+  std::map<const Use*, BufferId> staged_;
+  std::map<ValueId, BufferId> kept_here_;
   std::map<NodeId, kernel::Accumulator> accumulators_;
   std::vector<BufferId> part_buffers_;
 };
@@ -383,13 +384,14 @@ class RowKernel {
 LoweredGroup lower_cuda_rows(const CudaGroup& of) {
   const AxisPlan plan(of.graph, of.group, of.accesses);
   const PhasePlan phase(of.graph, of.group);
-  Expr length = 1, rows = 1, last = 1;
+  Expr length = 1, rows = 1;
   std::set<std::string> folded;
   for (const LoopAxis& axis : plan.axes()) {
     (axis.reduced ? length : rows) = (axis.reduced ? length : rows) * axis.extent;
     if (axis.reduced) folded.insert(axis.members.begin(), axis.members.end());
   }
-  if (const LoopAxis* axis = contiguous_axis(of, plan)) last = axis->extent;
+  const LoopAxis* contiguous = contiguous_axis(of, plan);
+  const auto aligns = [&](VariantFacts& facts, int32_t lanes) { return contiguous == nullptr ? lanes == 1 : align(of, plan, *contiguous, lanes, facts); };
   const bool row_outputs = phase.has_wide_outputs();
   RowWork work{.rows = of.typical(rows, kManyRows), .loops = phase.phases() + (row_outputs ? 1 : 0)};
   for (const StagedInput& input : stageable_inputs(of, folded)) work.staged_bytes += input.bytes;
@@ -415,7 +417,7 @@ LoweredGroup lower_cuda_rows(const CudaGroup& of) {
     for (const DType type : part_types(of, phase)) lowered.partials.push_back({type, {rows * *part_count}});
     for (const int32_t lanes : {vector, 1}) {
       VariantFacts facts = cut;
-      if (facts.divisible(last, lanes)) {
+      if (aligns(facts, lanes)) {
         const RowChoice choice{.keep = Keep::Reload, .vector = lanes, .unroll = lanes == 1 ? 8 : 4, .threads = 512, .rows = 1};
         variants.add(facts.condition(), RowKernel(of, facts.facts(), part_count).make_part(choice), "part of a " + choice.text());
       }
@@ -425,7 +427,7 @@ LoweredGroup lower_cuda_rows(const CudaGroup& of) {
   // ---- classes of row lengths, in vectors
   for (const int32_t lanes : {vector, 1}) {
     VariantFacts aligned(known);
-    if (!aligned.divisible(last, lanes) || !small_rows(aligned)) continue;
+    if (!aligns(aligned, lanes) || !small_rows(aligned)) continue;
     const sym::Range range = sym::bounds(length, known);
     if (length.is_const()) {
       work.vector = lanes;

@@ -56,8 +56,8 @@ class TransposeKernel {
     open_threads();
     each_vector(across_->name, across_low, across_->extent, inner_->name, inner_low, inner_->extent, [&](const Expr& along, const Expr& row, const Expr&) {
       for (const StagedInput& input : transposed_) {
-        tiles_[input.value] = build_.shared(fmt::format("tile{}", input.value.index), of_.graph.type(input.value).dtype, kTile * kPitch);
-        build_.stage(input.value, input.use->index, input.use->guards, tiles_[input.value], row * kPitch + along);
+        tiles_[input.use] = build_.shared(input.name("tile"), of_.graph.type(input.value).dtype, kTile * kPitch);
+        build_.stage(input.value, input.use->index, input.use->guards, tiles_[input.use], row * kPitch + along);
       }
     });
     const auto in_order = [&](const std::function<void(const Expr&, const Expr&, const Expr&)>& body) {
@@ -66,8 +66,8 @@ class TransposeKernel {
     if (!ahead_.empty()) {
       in_order([&](const Expr&, const Expr&, const Expr& slot) {
         for (const StagedInput& input : ahead_) {
-          registers_[input.value] = build_.local(fmt::format("ahead{}", input.value.index), of_.graph.type(input.value).dtype, kTile * kTile / kThreads);
-          build_.stage(input.value, input.use->index, input.use->guards, registers_[input.value], slot);
+          registers_[input.use] = build_.local(input.name("ahead"), of_.graph.type(input.value).dtype, kTile * kTile / kThreads);
+          build_.stage(input.value, input.use->index, input.use->guards, registers_[input.use], slot);
         }
       });
     }
@@ -76,8 +76,8 @@ class TransposeKernel {
     // Phase 2: the results, in their order.
     open_threads();
     in_order([&](const Expr& along, const Expr& row, const Expr& slot) {
-      for (const StagedInput& input : transposed_) build_.set_resident(input.value, tiles_.at(input.value), along * kPitch + row);
-      for (const StagedInput& input : ahead_) build_.set_resident(input.value, registers_.at(input.value), slot);
+      for (const StagedInput& input : transposed_) build_.set_resident(input.value, input.use->index, tiles_.at(input.use), along * kPitch + row);
+      for (const StagedInput& input : ahead_) build_.set_resident(input.value, input.use->index, registers_.at(input.use), slot);
       build_.store(of_.group.outputs);
     });
     close_threads();
@@ -142,7 +142,7 @@ class TransposeKernel {
   std::vector<const LoopAxis*> outer_;
   const LoopAxis *inner_ = nullptr, *across_ = nullptr;
   std::vector<StagedInput> transposed_, ahead_;
-  std::map<ValueId, BufferId> tiles_, registers_;
+  std::map<const Use*, BufferId> tiles_, registers_;
 };
 
 }  // namespace
