@@ -301,17 +301,18 @@ void reference_group_norm(const ReferenceContext& context, bool grouped) {
 std::vector<Val> decompose_group_norm(OpBuilder& builder, const DecomposeContext& context, bool grouped) {
   Algebra a(builder);
   const TensorType type = builder.type(context.inputs[0]);
-  const int64_t rank = type.rank();
   const sym::Expr channels = type.shape[1];
   const sym::Expr plane = sym::product(std::span<const sym::Expr>(type.shape).subspan(2));
   const sym::Expr groups = grouped ? sym::Expr(context.attrs.integer("groups")) : channels;
   const sym::Expr members = grouped ? sym::floor_div(channels, groups) : sym::Expr(1);
-  const Val rows = builder.reshape(a.wide(context.inputs[0]), {type.shape[0], groups, members * plane});
-  Val y = builder.reshape(normalize(a, rows, {2}, context.attrs.real("epsilon"), true).y, type.shape);
+  // Everything happens over [n, groups, channels of a group, plane], so that the whole is one loop nest.
+  const Val rows = builder.reshape(a.wide(context.inputs[0]), {type.shape[0], groups, members, plane});
+  Val y = normalize(a, rows, {2, 3}, context.attrs.real("epsilon"), true).y;
   const DType dtype = compute_dtype(type.dtype);
-  if (context.has(1)) y = a.mul(y, a.per_channel(builder.cast(context.inputs[1], dtype), rank));
-  if (context.has(2)) y = a.add(y, a.per_channel(builder.cast(context.inputs[2], dtype), rank));
-  return {builder.cast(y, type.dtype)};
+  const auto per_channel = [&](size_t input) { return builder.reshape(builder.cast(context.inputs[input], dtype), {1, groups, members, 1}); };
+  if (context.has(1)) y = a.mul(y, per_channel(1));
+  if (context.has(2)) y = a.add(y, per_channel(2));
+  return {builder.reshape(builder.cast(y, type.dtype), type.shape)};
 }
 
 // ---- lrn, lp_norm

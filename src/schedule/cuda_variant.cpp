@@ -145,13 +145,13 @@ LoweredKernel VariantList::take(std::string_view kind) {
 
 // ---- what a group reads and computes ---------------------------------------------------------------------------------
 
-int32_t vector_elements(const CudaGroup& of) {
-  if (!of.group.local_axes.empty()) return 1;   // a window's own loops would run once per lane
+int32_t vector_elements(const CudaGroup& of, const AxisPlan& plan, const LoopAxis* along) {
+  if (along == nullptr || !of.group.local_axes.empty()) return 1;   // a window's own loops would run once per lane
   int64_t narrowest = 16, widest = 1;
   for (const MemoryAccess& access : of.accesses) {
     const op::TensorType& type = of.graph.type(access.value);
-    const Expr count = op::count_of(type.shape);
-    if (count.is_const() && *count.as_const() < 64) continue;
+    const std::optional<Expr> stride = plan.stride(access.address, *along);
+    if (!stride || !stride->is_const(1)) continue;
     narrowest = std::min<int64_t>(narrowest, dtype_bytes(type.dtype));
     widest = std::max<int64_t>(widest, dtype_bytes(type.dtype));
   }

@@ -59,8 +59,8 @@ class VariantList {
   LoweredKernel kernel_;
 };
 
-// Elements of a thread's vector: 16 bytes of the narrowest type that is moved in quantity, 32 of the widest.
-int32_t vector_elements(const CudaGroup& group);
+// Elements of a thread's vector along an axis: 16 bytes of the narrowest type that lies along it, 32 of the widest.
+int32_t vector_elements(const CudaGroup& group, const AxisPlan& plan, const LoopAxis* along);
 
 // An input that is loaded ahead of its use: a load for each of a thread's vectors is under way before the first is used. An
 // input that is read at several positions is one for each.

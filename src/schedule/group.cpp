@@ -70,6 +70,7 @@ class Grouper {
   Grouping run() {
     const std::vector<NodeId>& order = graph_.nodes();
     for (size_t i = order.size(); i-- > 0;) place(order[i]);
+    if (options_.spare_bytes && options_.fuse) merge_siblings();
     return finish();
   }
 
@@ -163,6 +164,15 @@ class Grouper {
   }
   static bool is_alias(const Node& node) { return node.op->name == "reshape"; }
 
+  // Whether an operand is smaller than the result for certain.
+  static bool is_broadcast(const op::Shape& operand, const op::Shape& result) {
+    if (operand.size() < result.size()) return true;
+    for (size_t d = 0; d < result.size(); ++d) {
+      if (operand[d].is_const(1) && !result[d].is_const(1)) return true;
+    }
+    return false;
+  }
+
   // Cheap enough to compute in each consumer: costs no more than reading the result back.
   bool is_free(const Node& node, LoopRole role) const {
     switch (role) {
@@ -170,11 +180,14 @@ class Grouper {
       case LoopRole::Generated: return true;
       case LoopRole::Pointwise: {
         size_t data = 0;
+        const op::Shape& shape = graph_.type(node.outputs[0]).shape;
         for (const ValueId input : node.inputs) {
           const Tensor* constant = input.valid() ? graph_.constant(input) : nullptr;
-          if (input.valid() && (constant == nullptr || constant->count() != 1)) ++data;
+          if (!input.valid() || (constant != nullptr && constant->count() == 1)) continue;
+          if (options_.spare_bytes && is_broadcast(graph_.type(input).shape, shape)) continue;
+          ++data;
         }
-        return data <= 1 && node.op->cost <= 1;
+        return data <= 1 && node.op->cost <= (options_.spare_bytes ? 2 : 1);
       }
       case LoopRole::None:
       case LoopRole::Gather:
@@ -316,7 +329,7 @@ class Grouper {
       case LoopRole::Generated:
       case LoopRole::Gather: {
         const int cost = role == LoopRole::Pointwise ? node.op->cost : role == LoopRole::Gather ? 4 : 0;
-        if (cost > budget) return refuse(Why::ComputedRepeatedly);
+        if (cost > budget && !(uses.size() == 1 && follows_reduction(group, id, uses[0]))) return refuse(Why::ComputedRepeatedly);
         // An operand of a contraction is computed for every block that reads it, an epilogue once.
         if (budget <= kContractionOperand && epilogue_.count(id) != 0) return refuse(Why::ComputedRepeatedly);
         return std::nullopt;
@@ -332,7 +345,7 @@ class Grouper {
       case LoopRole::Reduction: {
         if (group.kind != GroupKind::Loops || has_window(group)) return refuse(Why::DifferentLoop);
         if (uses.size() != 1) return refuse(Why::ReadElsewhere);
-        if (budget < kHoisted || !uses[0].guards.empty()) return refuse(Why::ComputedRepeatedly);
+        if ((budget < kHoisted && !follows_reduction(group, id, uses[0])) || !uses[0].guards.empty()) return refuse(Why::ComputedRepeatedly);
         if (!match_reduction(group, node, uses[0])) {
           return refuse(reduced_axes(group).empty() ? Why::DifferentLoop : Why::DifferentReduction);
         }
@@ -347,6 +360,24 @@ class Grouper {
       }
     }
     return std::nullopt;
+  }
+
+  // A reduction over exactly the axes that the value is broadcast along, or elementwise ops behind such a one: the axes
+  // become the innermost loops of the group, so that the value is computed once.
+  bool follows_reduction(const Group& group, NodeId id, const Use& use, int depth = 16) const {
+    if (!options_.spare_bytes || group.kind != GroupKind::Loops || depth == 0) return false;
+    const Node& node = graph_.node(id);
+    const LoopRole role = loop_role(graph_, id);
+    if (role == LoopRole::Reduction) {
+      const std::optional<Match> match = match_reduction(group, node, use);
+      return match && !match->axes.empty();
+    }
+    if (role != LoopRole::Pointwise) return false;
+    const op::Shape& shape = graph_.type(node.outputs[0]).shape;
+    return std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId input) {
+      return input.valid() && graph_.value(input).producer.valid() && graph_.type(input).shape == shape &&
+             follows_reduction(group, graph_.value(input).producer, use, depth - 1);
+    });
   }
 
   bool has_window(const Group& group) const {
@@ -414,7 +445,8 @@ class Grouper {
     const op::TensorType& type = graph_.type(node.outputs[0]);
     const std::vector<Use> uses = group.uses[node.outputs[0]];
     const LoopRole role = roles_[index_of(id)];
-    for (const Use& use : uses) {
+    for (Use use : uses) {
+      if (use.budget < kHoisted && uses.size() == 1 && follows_reduction(group, id, use)) use.budget = kHoisted;
       switch (role) {
         case LoopRole::None: break;   // sym_value in place: reads nothing
         case LoopRole::Generated: break;
@@ -457,7 +489,7 @@ class Grouper {
             indices = use.index;
           }
           read(group_id, node.inputs[1], Use{.index = indices, .guards = use.guards, .budget = std::min(use.budget, kHoisted)});
-          read(group_id, node.inputs[0], Use{.index = data, .guards = use.guards, .budget = kInsideWindow});
+          read(group_id, node.inputs[0], Use{.index = data, .guards = use.guards, .budget = options_.spare_bytes ? kRepeatedRow : kInsideWindow});
           break;
         }
         case LoopRole::Reduction: {
@@ -555,9 +587,73 @@ class Grouper {
     if (is_output_[index_of(value)] != 0) boundaries_.push_back(Boundary{value, producer, -1, Reason{Why::GraphOutput, ""}});
   }
 
+  // ---- reductions over the same axes, of what is read at the same positions
+  static bool same_loops(const Group& a, const Group& b, const sym::Facts& facts) {
+    if (a.axes.size() != b.axes.size() || a.kind != GroupKind::Loops || b.kind != GroupKind::Loops) return false;
+    if (!a.local_axes.empty() || !b.local_axes.empty()) return false;
+    bool reduces = false;
+    for (size_t i = 0; i < a.axes.size(); ++i) {
+      if (a.axes[i].name != b.axes[i].name || a.axes[i].reduced != b.axes[i].reduced || !same_size(a.axes[i].extent, b.axes[i].extent, facts)) return false;
+      reduces = reduces || a.axes[i].reduced;
+    }
+    return reduces;
+  }
+  // Both read a stored value, as large as the loops are, at the same positions.
+  bool share_input(const Group& a, const Group& b) const {
+    for (const auto& [value, uses] : a.uses) {
+      const auto other = b.uses.find(value);
+      if (other == b.uses.end() || uses.size() != 1 || other->second.size() != 1 || !(uses[0].index == other->second[0].index)) continue;
+      std::set<std::string> symbols;
+      for (const Expr& at : uses[0].index) sym::collect_symbols(at, symbols);
+      if (std::all_of(a.axes.begin(), a.axes.end(), [&](const Axis& axis) { return symbols.count(axis.name) != 0; })) return true;
+    }
+    return false;
+  }
+  void merge_siblings() {
+    for (size_t a = 0; a < groups_.size(); ++a) {
+      for (size_t b = a + 1; b < groups_.size(); ++b) {
+        Group &first = groups_[a], &second = groups_[b];
+        if (first.nodes.empty() || second.nodes.empty() || first.nodes.size() + second.nodes.size() > options_.max_nodes) continue;
+        if (!same_loops(first, second, graph_.facts()) || !share_input(first, second)) continue;
+        if (waits_for(static_cast<int>(a), {static_cast<int>(b)}) || waits_for(static_cast<int>(b), {static_cast<int>(a)})) continue;
+        merge(static_cast<int>(a), static_cast<int>(b));
+      }
+    }
+  }
+  // Group b becomes part of group a and is left empty.
+  void merge(int a, int b) {
+    Group &into = groups_[static_cast<size_t>(a)], &from = groups_[static_cast<size_t>(b)];
+    for (const NodeId id : from.nodes) {
+      std::vector<int>& of = groups_of_[index_of(id)];
+      std::erase(of, b);
+      if (std::find(of.begin(), of.end(), a) != of.end()) continue;
+      of.push_back(a);
+      into.nodes.push_back(id);
+    }
+    for (auto& [value, uses] : from.uses) {
+      for (Use& use : uses) read(a, value, std::move(use));
+    }
+    for (const ValueId value : from.outputs) {
+      into.outputs.push_back(value);
+      owner_[index_of(value)] = a;
+    }
+    for (std::set<int>& waits : waits_on_) {
+      if (waits.erase(b) != 0) waits.insert(a);
+    }
+    waits_on_[static_cast<size_t>(a)].insert(waits_on_[static_cast<size_t>(b)].begin(), waits_on_[static_cast<size_t>(b)].end());
+    waits_on_[static_cast<size_t>(a)].erase(a);
+    for (Boundary& boundary : boundaries_) {
+      if (boundary.producer == b) boundary.producer = a;
+      if (boundary.consumer == b) boundary.consumer = a;
+    }
+    from = Group{.id = b};
+    waits_on_[static_cast<size_t>(b)].clear();
+  }
+
   // ---- order the groups: each after those it waits for, otherwise as the graph has them
   Grouping finish() {
     const size_t count = groups_.size();
+    const size_t left = static_cast<size_t>(std::count_if(groups_.begin(), groups_.end(), [](const Group& group) { return !group.nodes.empty(); }));
     std::vector<int> place(count, 0);
     std::vector<int> missing(count, 0);
     std::vector<std::vector<int>> waiters(count);
@@ -575,7 +671,7 @@ class Grouper {
     }
     std::set<std::pair<int, int>> ready;
     for (size_t g = 0; g < count; ++g) {
-      if (missing[g] == 0) ready.insert({place[g], static_cast<int>(g)});
+      if (missing[g] == 0 && !groups_[g].nodes.empty()) ready.insert({place[g], static_cast<int>(g)});
     }
     std::vector<int> renamed(count, -1);
     Grouping grouping;
@@ -597,7 +693,7 @@ class Grouper {
         if (--missing[static_cast<size_t>(next)] == 0) ready.insert({place[static_cast<size_t>(next)], next});
       }
     }
-    FL_CHECK(grouping.groups.size() == count, "{} groups wait for each other", count - grouping.groups.size());
+    FL_CHECK(grouping.groups.size() == left, "{} groups wait for each other", left - grouping.groups.size());
     for (Boundary& boundary : boundaries_) {
       boundary.producer = renamed[static_cast<size_t>(boundary.producer)];
       if (boundary.consumer >= 0) boundary.consumer = renamed[static_cast<size_t>(boundary.consumer)];

@@ -101,6 +101,10 @@ struct Grouping {
 struct GroupOptions {
   size_t max_nodes = 160;
   bool fuse = true;                              // false: every node on its own (for comparison and bisection)
+  // Bytes are dearer than arithmetic, and a loop may fold any axis (CUDA): what has one large operand is computed again
+  // instead of stored, a value behind a reduction joins the loop that it is broadcast to whatever axes that misses, and
+  // reductions over the same axes that read the same value share a loop.
+  bool spare_bytes = false;
 };
 Grouping group_nodes(const graph::Graph& graph, const GroupOptions& options = {});
 

@@ -402,7 +402,7 @@ LoweredGroup lower_cuda_columns(const CudaGroup& of) {
   work.instructions = instructions_of(of);
   work.accumulators = std::max<int32_t>(1, static_cast<int32_t>(phase.reductions().size()));
   const sym::Facts& known = of.graph.facts();
-  const int32_t vector = vector_elements(of);
+  const int32_t vector = vector_elements(of, plan, &column);
   LoweredGroup lowered;
   VariantList variants;
   if (indices) {

@@ -266,7 +266,7 @@ LoweredGroup lower_cuda_pointwise(const CudaGroup& of) {
       lowered.choice = Choice{.schedule = "pointwise", .vector_axis = plan.axes().empty() ? "" : plan.axes().back().name, .width = choice.vector, .unroll = choice.unroll};
     }
   };
-  const int32_t vector = vector_elements(of);
+  const int32_t vector = vector_elements(of, plan, plan.axes().empty() ? nullptr : &plan.axes().back());
   const sym::Facts& known = of.graph.facts();
   if (flat) {
     const Expr count = plan.axes().empty() ? Expr(1) : plan.axes()[0].extent;

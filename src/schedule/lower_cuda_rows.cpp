@@ -401,7 +401,7 @@ LoweredGroup lower_cuda_rows(const CudaGroup& of) {
   }
   work.kept_bytes = 4 * static_cast<int32_t>(phase.repeated().size());
   work.instructions = instructions_of(of);
-  const int32_t vector = vector_elements(of);
+  const int32_t vector = vector_elements(of, plan, contiguous);
   const sym::Facts& known = of.graph.facts();
   // Rows are counted by the grid.
   const auto small_rows = [&](VariantFacts& facts) { return facts.at_most(rows, kSmallSize) && facts.at_most(length, kSmallSize); };

@@ -156,7 +156,7 @@ LoweredGroup lower_cuda_transpose(const CudaGroup& of, const std::string& across
   FL_CHECK(other != nullptr, "no axis {} to transpose", across);
   LoweredGroup lowered;
   VariantList variants;
-  const int32_t vector = vector_elements(of);
+  const int32_t vector = vector_elements(of, plan, &plan.axes().back());
   for (const int32_t lanes : {vector, 1}) {
     VariantFacts facts(of.graph.facts());
     const bool known = lanes == 1 || (facts.divisible(plan.axes().back().extent, lanes) && facts.divisible(other->extent, lanes));

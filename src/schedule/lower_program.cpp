@@ -37,7 +37,9 @@ class ProgramLowering {
       program_.input_types.push_back(value.type);
       buffers_[id] = program_.add_buffer({.name = value.name, .kind = BufferKind::Input, .type = value.type, .index = value.output_index});
     }
-    const Grouping grouping = group_nodes(graph_, options_.grouping);
+    GroupOptions grouping_options = options_.grouping;
+    grouping_options.spare_bytes = options_.cuda.has_value();
+    const Grouping grouping = group_nodes(graph_, grouping_options);
     out_.explanation += "graph " + graph_.name() + "\n" + explain(graph_, grouping);
     for (const Group& group : grouping.groups) {
       switch (group.kind) {
