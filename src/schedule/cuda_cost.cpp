@@ -22,9 +22,10 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // Estimates within kAccuracy of the best are equal to the model; among those `prefer` decides.
 template <class Choice, class Prefer>
 void sort_best_first(std::vector<Ranked<Choice>>& ranked, Prefer&& prefer) {
-  std::erase_if(ranked, [](const Ranked<Choice>& each) { return each.estimate.resident == 0; });
+  const auto fits = [](const Ranked<Choice>& each) { return each.estimate.resident > 0; };
+  // On a device where nothing fits by the estimate, the compiler is left to find out.
+  if (std::any_of(ranked.begin(), ranked.end(), fits)) std::erase_if(ranked, [&](const Ranked<Choice>& each) { return !fits(each); });
   std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.estimate.nanoseconds < b.estimate.nanoseconds; });
-  if (ranked.empty()) return;
   const double equal = ranked[0].estimate.nanoseconds * kAccuracy;
   const auto last = std::find_if(ranked.begin(), ranked.end(), [&](const auto& each) { return each.estimate.nanoseconds > equal; });
   std::stable_sort(ranked.begin(), last, [&](const auto& a, const auto& b) { return prefer(a.choice) < prefer(b.choice); });
@@ -120,7 +121,6 @@ std::vector<Ranked<RowChoice>> rank(const RowWork& work, const CudaTarget& targe
     block.instructions += choice.rows * (static_cast<double>(work.length) * (work.instructions + 6.0 * work.loops / work.vector) + choice.threads * 30.0 * work.loops);
     block.latency += target.latency_nanoseconds + work.loops * (choice.threads <= kWarp ? 30.0 : kBarrierNanoseconds + 2.0 * choice.threads / kWarp);
     Estimate of = estimate(block, target);
-    if (of.resident == 0) return;
     if (passes_from_l2 > 0) {
       // Rows in work beyond L2 come from device memory again.
       const double in_work = of.resident * target.multiprocessors * static_cast<double>(work.length) * work.staged_bytes;
@@ -151,8 +151,8 @@ std::vector<Ranked<RowChoice>> rank(const RowWork& work, const CudaTarget& targe
       if (in_flight * work.vector > 64 || (in_flight > 1 && int64_t{threads} * (in_flight - 1) >= vectors)) continue;
       BlockWork block{.registers = kBaseRegisters + in_flight + static_cast<int32_t>(ceil_div(int64_t{work.staged_bytes} * in_flight * work.vector, 4)) + 3 * work.vector};
       block.bytes_in_flight = static_cast<double>(std::min<int64_t>(work.length, int64_t{threads} * in_flight * work.vector)) / threads * work.staged_bytes;
-      block.latency = 300.0 * static_cast<double>(ceil_div(vectors, int64_t{threads} * in_flight)) * work.loops;
-      consider({.keep = Keep::Reload, .vector = work.vector, .unroll = in_flight, .threads = threads, .rows = side_by_side}, block, work.loops - 1);
+      block.latency = 300.0 * static_cast<double>(ceil_div(vectors, int64_t{threads} * in_flight)) * work.passes;
+      consider({.keep = Keep::Reload, .vector = work.vector, .unroll = in_flight, .threads = threads, .rows = side_by_side}, block, work.passes - 1);
     }
   }
   // A row that is in registers needs no address; two vectors a thread leave most to the other blocks' overlap.

@@ -12,6 +12,7 @@ struct CudaTarget {
   int32_t shared_per_multiprocessor = 228 * 1024;   // bytes
   int32_t shared_per_block = 227 * 1024;            // bytes, with dynamic shared memory
   int64_t l2_bytes = int64_t{50} << 20;
+  int64_t part_elements = 8192;                     // a row that is cut is cut into parts no shorter than this
   double bytes_per_nanosecond = 4260;               // device memory, read plus written
   double latency_nanoseconds = 800;                 // of a load from device memory under load
   double clock_gigahertz = 1.75;

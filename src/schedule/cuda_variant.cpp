@@ -172,12 +172,13 @@ std::vector<StagedInput> stageable_inputs(const CudaGroup& of, const std::set<st
       const Use& use = uses[number];
       if (use.index.size() != type.shape.size()) continue;
       bool depends = false, own = true;
-      for (const Expr& at : use.index) {
-        for (const std::string& symbol : sym::symbols_of(at)) {
-          depends = depends || axes.count(symbol) != 0;
-          // Loaded indices and windows' axes have no value here.
-          own = own && (known.count(symbol) != 0 || symbol.back() != '_');
-        }
+      std::set<std::string> symbols;
+      for (const Expr& at : use.index) sym::collect_symbols(at, symbols);
+      for (const Expr& guard : use.guards) sym::collect_symbols(guard, symbols);
+      for (const std::string& symbol : symbols) {
+        depends = depends || axes.count(symbol) != 0;
+        // Loaded indices and windows' axes have no value here.
+        own = own && (known.count(symbol) != 0 || symbol.back() != '_');
       }
       if (depends && own) {
         staged.push_back({value, &use, static_cast<int32_t>(std::max<int64_t>(1, dtype_bytes(type.dtype))), static_cast<int32_t>(number)});

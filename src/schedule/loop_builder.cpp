@@ -380,6 +380,7 @@ const LoopBuilder::Resident* LoopBuilder::resident(ValueId value, const Index& i
 }
 
 void LoopBuilder::stage(ValueId value, const Index& index, const std::vector<Expr>& guards, BufferId buffer, const Expr& position) {
+  if (op::count_of(graph_.type(value).shape).is_const(0)) return;
   const ScalarId raw = load_stored(argument(value, Access::Read), linear_index(graph_.type(value).shape, index), guards, 0);
   append(Statement{kernel::Store{.buffer = buffer, .index = simplified(position), .value = raw}});
 }
@@ -389,8 +390,9 @@ ScalarId LoopBuilder::load_stored(BufferId buffer, const Expr& position, const s
   const int at = level_of(source.index);
   for (const Expr& guard : guards_) {
     // A guard on names that the position does not depend on says nothing about it.
+    if (level_of(guard) > at || kernel_.buffer(buffer).space != Space::Global) continue;
     const Expr simple = simplified(guard);
-    if ((!simple.is_const() || simple.is_const(0)) && level_of(simple) <= at && kernel_.buffer(buffer).space == Space::Global) source.guards.push_back(simple);
+    if (!simple.is_const() || simple.is_const(0)) source.guards.push_back(simple);
   }
   for (const Expr& guard : guards) {
     const Expr simple = simplified(guard);
@@ -400,6 +402,8 @@ ScalarId LoopBuilder::load_stored(BufferId buffer, const Expr& position, const s
 }
 
 ScalarId LoopBuilder::load(BufferId buffer, DType declared, const Expr& position, const std::vector<Expr>& guards, double fill) {
+  // Nothing to read: the loops around never run, but what does not depend on them is placed outside.
+  if (kernel_.buffer(buffer).size.is_const(0)) return constant(compute_dtype(declared), fill);
   const ScalarId raw = load_stored(buffer, position, guards, fill);
   return compute_dtype(declared) == declared ? raw : apply("cast", compute_dtype(declared), {raw});
 }
@@ -587,7 +591,7 @@ void LoopBuilder::check_index(const std::string& node, ScalarId index, const Exp
   std::vector<Expr> outside;
   for (const Expr& guard : guards_) {
     const Expr simple = simplified(guard);
-    if (!simple.is_const() && level_of(simple) <= level_of(index)) outside.push_back(simple);
+    if (!simple.is_const(1) && level_of(guard) <= level_of(index)) outside.push_back(simple);
   }
   for (const Expr& guard : guards) outside.push_back(simplified(guard));
   outside.push_back(sym::ne(sym::le(0, at) * sym::lt(at, size), 1));

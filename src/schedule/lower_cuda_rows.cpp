@@ -4,12 +4,16 @@
 //   shared      the same in shared memory: each thread reads what it wrote itself, so nobody waits for it
 //   reload      every loop over the row loads it again
 //
-// Few long rows are cut into parts, a block each; a second kernel combines the parts.
+// A row that is loaded more than once is reduced in one pass where online_reduction.h knows how: a thread keeps the running
+// state of its part. Few long rows are cut into parts, a block each; a second kernel combines the parts, and a third
+// computes what lies along the rows.
 #include <algorithm>
 #include <functional>
+#include <limits>
 
 #include "base/check.h"
 #include "schedule/cuda_variant.h"
+#include "schedule/online_reduction.h"
 
 namespace fuseloom::schedule {
 
@@ -22,7 +26,6 @@ namespace {
 constexpr int64_t kManyRows = 1 << 14;
 constexpr int64_t kLongRow = 1 << 17;              // a row of unknown length beyond the classes is ranked at this length
 constexpr int32_t kRegisterBytes = 160;            // of a thread, for what is loaded ahead and kept
-constexpr int64_t kPartLength = 8192;              // a part of a cut row is at least this long
 constexpr int32_t kFinishThreads = 128;
 
 // The folded axis along which most of what is read lies next to each other; else the last one.
@@ -44,27 +47,46 @@ const LoopAxis* contiguous_axis(const CudaGroup& of, const AxisPlan& plan) {
   return best;
 }
 
-// What the parts of a cut row leave behind, each [rows, parts]: the results of the reductions, and the values beside the
-// indices of argmax and argmin.
-std::vector<DType> part_types(const CudaGroup& of, const PhasePlan& phase) {
-  std::vector<DType> types;
+// What the parts of a cut row leave behind, each [rows, parts]:
+//   of an online pair             the two results, and for deviations the count
+//   of argmax and argmin          the value and its index
+//   of any other reduction        the result
+struct Parts {
+  std::vector<OnlinePair> pairs;
+  std::vector<NodeId> single;                    // the reductions in no pair
+  std::vector<DType> types;                      // of the parts: pairs first
+  std::vector<DType> results;                    // of the reductions, in their order
+};
+Parts parts_of(const CudaGroup& of, const PhasePlan& phase) {
+  Parts parts{.pairs = online_pairs(of.graph, of.group, phase), .single = {}, .types = {}, .results = {}};
+  const auto type_of = [&](NodeId id) { return compute_dtype(of.graph.type(of.graph.node(id).outputs[0]).dtype); };
+  std::set<NodeId> paired;
+  for (const OnlinePair& pair : parts.pairs) {
+    paired.insert({pair.first, pair.second});
+    parts.types.insert(parts.types.end(), pair.kind == OnlinePair::Kind::Deviations ? 3 : 2, type_of(pair.first));
+  }
   for (const NodeId id : phase.reductions()) {
+    parts.results.push_back(type_of(id));
+    if (paired.count(id) != 0) continue;
+    parts.single.push_back(id);
     const op::Combine combine = of.graph.node(id).op->combine;
     if (combine == op::Combine::ArgMax || combine == op::Combine::ArgMin) {
       const DType compared = compute_dtype(of.graph.type(phase.operand(id)).dtype);
-      types.push_back(compared == DType::Bool ? DType::U8 : compared);
+      parts.types.push_back(compared == DType::Bool ? DType::U8 : compared);
     }
-    types.push_back(compute_dtype(of.graph.type(of.graph.node(id).outputs[0]).dtype));
+    parts.types.push_back(type_of(id));
   }
-  return types;
+  return parts;
 }
+// Whether one pass over a row gives all of its reductions.
+bool single_pass(const PhasePlan& phase, const Parts& parts) { return phase.phases() == 1 || !parts.pairs.empty(); }
 
 class RowKernel {
  public:
   // `parts`: how many parts a row may be cut into, where the group has a kernel that does.
   RowKernel(const CudaGroup& of, const sym::Facts& facts, std::optional<Expr> parts)
       : of_(of), plan_(of.graph, of.group, of.accesses, AxisPlan::Merge::On, facts), build_(of.graph, of.group, plan_), phase_(of.graph, of.group),
-        part_count_(std::move(parts)) {
+        parts_of_(parts_of(of, phase_)), part_count_(std::move(parts)) {
     const LoopAxis* vector = contiguous_axis(of, plan_);
     for (const LoopAxis& axis : plan_.axes()) {
       if (!axis.reduced) {
@@ -80,7 +102,7 @@ class RowKernel {
 
   LoweredKernel make(const RowChoice& choice) {
     choice_ = choice;
-    declare(kernel::Access::Write);
+    declare(true, false);
     build_.open("b_", 0, sym::ceil_div(rows_, choice.rows), Binding::GridX);
     build_.set_floor();
     if (choice.rows > 1) build_.open("ty_", 0, choice.rows, Binding::ThreadY);
@@ -108,71 +130,108 @@ class RowKernel {
   // A block reduces one part of a row.
   LoweredKernel make_part(const RowChoice& choice) {
     choice_ = choice;
-    declare(kernel::Access::Write);
-    build_.open("row_", 0, rows_, Binding::GridY);
-    build_.open("b_", 0, parts_, Binding::GridX);
-    build_.set_floor();
-    define_digits(build_, kept_, Expr::symbol("row_"));
-    set_positions();
-    // Parts are whole steps of the block.
-    const Expr step = int64_t{choice.threads} * choice.vector * choice.unroll;
-    const Expr steps = sym::ceil_div(length_, step);
-    const Expr each = build_.define("steps_", sym::ceil_div(steps, parts_));
-    first_step_ = Expr::symbol("b_") * each;
-    last_step_ = sym::min(steps, (Expr::symbol("b_") + 1) * each);
-    loop(0, false);
+    declare(true, false);
+    open_part();
+    reduce_in_one_pass();
     build_.set_guards({});
     build_.open("t_", 0, 1, Binding::ThreadX);
     size_t next = 0;
-    for (const NodeId id : phase_.reductions()) {
-      const kernel::Accumulator& accumulator = accumulators_.at(id);
-      const Expr at = Expr::symbol("row_") * parts_ + Expr::symbol("b_");
-      if (accumulator.value.valid()) build_.append({kernel::Store{.buffer = part_buffers_[next++], .index = at, .value = accumulator.value}});
-      build_.append({kernel::Store{.buffer = part_buffers_[next++], .index = at, .value = accumulator.result}});
+    const auto store = [&](ScalarId value) {
+      build_.append({kernel::Store{.buffer = part_buffers_[next++], .index = build_.simplified(Expr::symbol("row_") * parts_ + Expr::symbol("b_")), .value = value}});
+    };
+    for (size_t i = 0; i < parts_of_.pairs.size(); ++i) {
+      store(pair_results_[i].first);
+      store(pair_results_[i].second);
+      if (parts_of_.pairs[i].kind == OnlinePair::Kind::Deviations) store(build_.index_value(part_type(i), part_count()));
+    }
+    for (const NodeId id : parts_of_.single) {
+      if (accumulators_.at(id).value.valid()) store(accumulators_.at(id).value);
+      store(accumulators_.at(id).result);
     }
     build_.close();
-    build_.close();
-    build_.close();
+    close_part();
     return build_.finish("row_parts");
   }
 
-  // Combines the parts of a row and computes what follows from the result.
+  // Combines the parts of a row, and computes what has one element a row.
   LoweredKernel make_finish() {
-    declare(kernel::Access::Read);
+    declare(true, true);
     build_.open("row_", 0, rows_, Binding::GridX);
     build_.set_floor();
     define_digits(build_, kept_, Expr::symbol("row_"));
+    // First what every state needs: sums, maxima, and the reductions in no pair.
     std::vector<kernel::Accumulator> accumulators;
-    for (const NodeId id : phase_.reductions()) accumulators.push_back(build_.accumulator_of(id));
-    build_.open_reduce(accumulators);
-    build_.open("t_", 0, kFinishThreads, Binding::ThreadX);
-    build_.open("i_", 0, sym::ceil_div(parts_, kFinishThreads), Binding::Serial);
-    const Expr part = build_.define("part_", Expr::symbol("i_") * kFinishThreads + Expr::symbol("t_"));
-    const std::vector<Expr> inside{sym::lt(part, parts_)};
-    size_t next = 0;
-    std::vector<std::tuple<ScalarId, ScalarId, Expr>> combined;
-    for (const kernel::Accumulator& accumulator : accumulators) {
-      const auto read = [&] {
-        const BufferId buffer = part_buffers_[next++];
-        return build_.let(build_.kernel().buffer(buffer).dtype, kernel::Load{.buffer = buffer, .index = Expr::symbol("row_") * parts_ + part, .guards = inside});
-      };
-      const ScalarId value = read();
-      Expr index = 0;
-      if (accumulator.value.valid()) index = Expr::symbol(build_.kernel().scalar(read()).name);
-      combined.emplace_back(accumulator.result, value, index);
+    for (const OnlinePair& pair : parts_of_.pairs) accumulators.push_back(build_.accumulator_of(pair.first));
+    for (const NodeId id : parts_of_.single) accumulators.push_back(build_.accumulator_of(id));
+    for_each_part(accumulators, [&](const std::function<ScalarId(size_t)>& part) {
+      std::vector<std::pair<ScalarId, Expr>> values;
+      size_t next = 0;
+      for (const OnlinePair& pair : parts_of_.pairs) {
+        values.emplace_back(part(next), 0);
+        next += pair.kind == OnlinePair::Kind::Deviations ? 3 : 2;
+      }
+      for (size_t i = parts_of_.pairs.size(); i < accumulators.size(); ++i) {
+        const ScalarId value = part(next++);
+        Expr index = 0;
+        if (accumulators[i].value.valid()) index = Expr::symbol(build_.kernel().scalar(part(next++)).name);
+        values.emplace_back(value, index);
+      }
+      return values;
+    });
+    size_t made = 0;
+    for (const OnlinePair& pair : parts_of_.pairs) set_result(pair.first, accumulators_[pair.first] = accumulators[made++]);
+    for (const NodeId id : parts_of_.single) set_result(id, accumulators_[id] = accumulators[made++]);
+    // Then what is relative to them.
+    if (!parts_of_.pairs.empty()) {
+      accumulators.clear();
+      for (const OnlinePair& pair : parts_of_.pairs) accumulators.push_back(build_.accumulator_of(pair.second));
+      for_each_part(accumulators, [&](const std::function<ScalarId(size_t)>& part) {
+        std::vector<std::pair<ScalarId, Expr>> values;
+        size_t next = 0;
+        for (const OnlinePair& pair : parts_of_.pairs) {
+          const bool deviations = pair.kind == OnlinePair::Kind::Deviations;
+          const ScalarId first = part(next), second = part(next + 1);
+          values.emplace_back(deviations ? moved_deviations(pair, part(next + 2), build_.apply("div", build_.dtype(first), {first, part(next + 2)}), second)
+                                         : rescaled(second, first, accumulators_.at(pair.first).result),
+                              0);
+          next += deviations ? 3 : 2;
+        }
+        return values;
+      });
+      for (size_t i = 0; i < accumulators.size(); ++i) {
+        const OnlinePair& pair = parts_of_.pairs[i];
+        if (pair.kind == OnlinePair::Kind::Exponentials) accumulators[i].result = without_maximum(accumulators[i].result, accumulators_.at(pair.first).result);
+        set_result(pair.second, accumulators_[pair.second] = accumulators[i]);
+      }
     }
-    build_.open_if(inside[0]);
-    for (const auto& [accumulator, value, index] : combined) build_.accumulate(accumulator, value, index);
-    build_.close();
-    build_.close();
-    build_.close();
-    build_.close();
-    for (size_t i = 0; i < accumulators.size(); ++i) set_result(phase_.reductions()[i], accumulators[i]);
+    if (phase_.has_wide_outputs()) {
+      build_.open("t_", 0, 1, Binding::ThreadX);
+      for (size_t i = 0; i < phase_.reductions().size(); ++i) {
+        build_.append({kernel::Store{.buffer = result_buffers_[i], .index = Expr::symbol("row_"), .value = accumulators_.at(phase_.reductions()[i]).result}});
+      }
+      build_.close();
+    }
     store_narrow({});
     build_.close();
     return build_.finish("row_finish");
   }
 
+  // With the results known, a block computes a part of what lies along a row.
+  LoweredKernel make_apply(const RowChoice& choice) {
+    choice_ = choice;
+    declare(false, true);
+    open_part();
+    for (size_t i = 0; i < phase_.reductions().size(); ++i) {
+      const DType type = build_.kernel().buffer(result_buffers_[i]).dtype;
+      const ScalarId result = build_.let(type, kernel::Load{.buffer = result_buffers_[i], .index = Expr::symbol("row_")});
+      set_result(phase_.reductions()[i], kernel::Accumulator{.result = result});
+    }
+    store_everything_ = true;
+    loop(phase_.phases(), false);
+    build_.set_guards({});
+    close_part();
+    return build_.finish("row_apply");
+  }
 
  private:
   // A size that index arithmetic uses often, as one symbol.
@@ -180,17 +239,223 @@ class RowKernel {
     if (value.is_const() || value.is_symbol()) return value;
     return build_.size(name, value, {.low = 0, .high = kSmallSize});
   }
-  void declare(kernel::Access parts_access) {
+  void declare(bool parts, bool results) {
     declare_arguments(of_, build_);
     length_ = sized("length_", extent_of(folded_));
     rows_ = sized("rows_", extent_of(kept_));
     if (!part_count_) return;
     parts_ = build_.size("parts_", *part_count_, {.low = 0, .high = 1 << 20});
-    const std::vector<DType> types = part_types(of_, phase_);
-    for (size_t i = 0; i < types.size(); ++i) {
-      part_buffers_.push_back(build_.argument(Argument{.kind = Argument::Kind::Partial, .partial = static_cast<int>(i)}, fmt::format("part{}", i), types[i], rows_ * parts_, parts_access));
-    }
+    const auto declare_each = [&](const std::vector<DType>& types, int first, const std::string& name, const Expr& size, std::vector<BufferId>& buffers) {
+      for (size_t i = 0; i < types.size(); ++i) {
+        buffers.push_back(build_.argument(Argument{.kind = Argument::Kind::Partial, .partial = first + static_cast<int>(i)}, fmt::format("{}{}", name, i), types[i], size,
+                                          kernel::Access::ReadWrite));
+      }
+    };
+    if (parts) declare_each(parts_of_.types, 0, "part", rows_ * parts_, part_buffers_);
+    if (results && phase_.has_wide_outputs()) declare_each(parts_of_.results, static_cast<int>(parts_of_.types.size()), "result", rows_, result_buffers_);
   }
+
+  // ---- parts of rows
+  void open_part() {
+    build_.open("row_", 0, rows_, Binding::GridY);
+    build_.open("b_", 0, parts_, Binding::GridX);
+    build_.set_floor();
+    define_digits(build_, kept_, Expr::symbol("row_"));
+    set_positions();
+    // Parts are whole steps of the block.
+    const Expr each = build_.define("steps_", sym::ceil_div(steps(), parts_));
+    first_step_ = Expr::symbol("b_") * each;
+    last_step_ = sym::min(steps(), (Expr::symbol("b_") + 1) * each);
+  }
+  void close_part() {
+    build_.close();
+    build_.close();
+  }
+  Expr step_elements() const { return int64_t{choice_.threads} * choice_.vector * choice_.unroll; }
+  // Elements of this block's part.
+  Expr part_count() const { return sym::max(0, sym::min(length_, *last_step_ * step_elements()) - first_step_ * step_elements()); }
+  DType part_type(size_t pair) const { return compute_dtype(of_.graph.type(of_.graph.node(parts_of_.pairs[pair].first).outputs[0]).dtype); }
+
+  // A reduction of the parts of a row by the threads of a block; `values` gives one part's value for each accumulator.
+  using PartReader = std::function<ScalarId(size_t)>;
+  void for_each_part(const std::vector<kernel::Accumulator>& accumulators, const std::function<std::vector<std::pair<ScalarId, Expr>>(const PartReader&)>& values) {
+    build_.open_reduce(accumulators);
+    build_.open("t_", 0, kFinishThreads, Binding::ThreadX);
+    build_.open("i_", 0, sym::ceil_div(parts_, kFinishThreads), Binding::Serial);
+    const Expr part = build_.define("part_", Expr::symbol("i_") * kFinishThreads + Expr::symbol("t_"));
+    const Expr inside = sym::lt(part, parts_);
+    std::map<size_t, ScalarId> known;
+    const PartReader read = [&](size_t i) {
+      const auto found = known.find(i);
+      if (found != known.end()) return found->second;
+      const kernel::Load load{.buffer = part_buffers_[i], .index = Expr::symbol("row_") * parts_ + part, .guards = {inside}};
+      return known[i] = build_.let(build_.kernel().buffer(part_buffers_[i]).dtype, load);
+    };
+    const std::vector<std::pair<ScalarId, Expr>> found = values(read);
+    build_.open_if(inside);
+    for (size_t i = 0; i < accumulators.size(); ++i) build_.accumulate(accumulators[i].result, found[i].first, found[i].second);
+    build_.close();
+    build_.close();
+    build_.close();
+    build_.close();
+  }
+
+  // ---- online reductions
+  // A sum of exponentials relative to `from`, relative to `to`. Equal maxima, infinite ones too, change nothing.
+  ScalarId rescaled(ScalarId sum, ScalarId from, ScalarId to) {
+    const DType type = build_.dtype(sum);
+    const ScalarId factor = build_.apply("select", type, {build_.apply("eq", DType::Bool, {from, to}), build_.constant(type, 1),
+                                                          build_.apply("exp", type, {build_.apply("sub", type, {from, to})})});
+    return build_.apply("mul", type, {sum, factor});
+  }
+  // While all elements are -inf none of them counts; in the end the sum of such a row is NaN, as exp(-inf - -inf) is.
+  ScalarId without_maximum(ScalarId sum, ScalarId maximum) {
+    const DType type = build_.dtype(sum);
+    const double infinity = std::numeric_limits<double>::infinity();
+    const ScalarId lowest = build_.apply("eq", DType::Bool, {maximum, build_.constant(type, -infinity)});
+    const ScalarId any = build_.condition({sym::lt(0, length_)});
+    return build_.apply("select", type, {build_.apply("and", DType::Bool, {lowest, any}), build_.constant(type, std::numeric_limits<double>::quiet_NaN()), sum});
+  }
+  // Squares about a part's own mean, moved to the mean of the whole.
+  ScalarId moved_deviations(const OnlinePair& pair, ScalarId count, ScalarId mean, ScalarId squares) {
+    return moved_deviations(build_.value_at(pair.mean, phase_.position(pair.mean)), count, mean, squares);
+  }
+  ScalarId moved_deviations(ScalarId whole_mean, ScalarId count, ScalarId mean, ScalarId squares) {
+    const DType type = build_.dtype(squares), truth = DType::Bool;
+    const ScalarId shift = build_.apply("sub", type, {mean, whole_mean});
+    const ScalarId moved = build_.apply("add", type, {squares, build_.apply("mul", type, {count, build_.apply("mul", type, {shift, shift})})});
+    const ScalarId zero = build_.constant(type, 0);
+    return build_.apply("select", type, {build_.apply("eq", truth, {count, zero}), zero, moved});
+  }
+
+  // The state that a thread keeps of a pair: maximum and sum, or mean, squares and count.
+  struct State {
+    std::vector<BufferId> buffers;
+  };
+  ScalarId state(const State& of, size_t i) { return build_.let(build_.kernel().buffer(of.buffers[i]).dtype, kernel::Load{.buffer = of.buffers[i], .index = 0}); }
+  void set_state(const State& of, size_t i, ScalarId value) { build_.append({kernel::Store{.buffer = of.buffers[i], .index = 0, .value = value}}); }
+
+  // One value for a thread's vectors of this step.
+  ScalarId reduce_step(op::Combine combine, DType type, const Expr& step, const std::function<ScalarId()>& value) {
+    const kernel::Accumulator accumulator{.result = build_.reserve(type), .combine = combine};
+    build_.open_reduce({accumulator});
+    each_vector(step, [&] {
+      const ScalarId element = value();
+      const Expr inside = build_.simplified(inside_);
+      if (!inside.is_const(1)) build_.open_if(inside);
+      build_.accumulate(accumulator.result, element);
+      if (!inside.is_const(1)) build_.close();
+    });
+    build_.close();
+    return accumulator.result;
+  }
+  // How many elements the thread has in this step.
+  Expr step_count(const Expr& step) const {
+    const Expr vectors = sym::ceil_div(length_, choice_.vector) - step * choice_.unroll * choice_.threads - Expr::symbol("t_");
+    return sym::max(0, sym::min(choice_.unroll, sym::ceil_div(vectors, choice_.threads))) * choice_.vector;
+  }
+
+  void update(const OnlinePair& pair, const State& of, const Expr& step) {
+    const DType type = build_.kernel().buffer(of.buffers[0]).dtype;
+    const auto element = [&] { return build_.value_at(pair.value, phase_.operand_position(pair.first)); };
+    const auto apply = [&](std::string_view op, std::vector<ScalarId> args) { return build_.apply(op, type, std::move(args)); };
+    const ScalarId zero = build_.constant(type, 0);
+    if (pair.kind == OnlinePair::Kind::Exponentials) {
+      const ScalarId here = reduce_step(op::Combine::Max, type, step, element);
+      const ScalarId before = state(of, 0), maximum = apply("max", {before, here});
+      const ScalarId none = build_.apply("eq", DType::Bool, {maximum, build_.constant(type, -std::numeric_limits<double>::infinity())});
+      const ScalarId sum = reduce_step(op::Combine::Add, type, step, [&] { return apply("select", {none, zero, apply("exp", {apply("sub", {element(), maximum})})}); });
+      set_state(of, 1, apply("add", {rescaled(state(of, 1), before, maximum), sum}));
+      set_state(of, 0, maximum);
+      return;
+    }
+    const ScalarId count = build_.index_value(type, step_count(step));
+    const ScalarId none = build_.apply("eq", DType::Bool, {count, zero});
+    const ScalarId sum = reduce_step(op::Combine::Add, type, step, element);
+    const ScalarId mean = apply("select", {none, zero, apply("div", {sum, count})});
+    const ScalarId squares = reduce_step(op::Combine::Add, type, step, [&] {
+      const ScalarId deviation = apply("sub", {element(), mean});
+      return apply("mul", {deviation, deviation});
+    });
+    // Chan et al.: the means move together by the share of the new elements, the squares by what lies between.
+    const ScalarId before = state(of, 2), total = apply("add", {before, count});
+    const ScalarId share = apply("select", {build_.apply("eq", DType::Bool, {total, zero}), zero, apply("div", {count, total})});
+    const ScalarId old_mean = state(of, 0), between = apply("sub", {mean, old_mean});
+    const ScalarId moved = apply("mul", {apply("mul", {between, between}), apply("mul", {before, share})});
+    set_state(of, 1, apply("add", {apply("add", {state(of, 1), squares}), moved}));
+    set_state(of, 0, apply("add", {old_mean, apply("mul", {between, share})}));
+    set_state(of, 2, total);
+  }
+
+  // All reductions of the group in one loop over the row; wide outputs are left to a later one.
+  void reduce_in_one_pass() {
+    const std::vector<StagedInput> inputs = streams();
+    std::vector<State> states;
+    for (size_t i = 0; i < parts_of_.pairs.size(); ++i) {
+      State of;
+      const size_t count = parts_of_.pairs[i].kind == OnlinePair::Kind::Deviations ? 3 : 2;
+      for (size_t k = 0; k < count; ++k) of.buffers.push_back(build_.local(fmt::format("state{}_{}", i, k), part_type(i), 1));
+      states.push_back(std::move(of));
+    }
+    std::vector<kernel::Accumulator> accumulators;
+    for (const NodeId id : parts_of_.single) accumulators.push_back(accumulators_[id] = build_.accumulator_of(id));
+    if (!accumulators.empty()) build_.open_reduce(accumulators);
+    build_.open("t_", 0, choice_.threads, Binding::ThreadX);
+    for (size_t i = 0; i < states.size(); ++i) {
+      const bool exponentials = parts_of_.pairs[i].kind == OnlinePair::Kind::Exponentials;
+      for (size_t k = 0; k < states[i].buffers.size(); ++k) {
+        set_state(states[i], k, build_.constant(part_type(i), exponentials && k == 0 ? -std::numeric_limits<double>::infinity() : 0));
+      }
+    }
+    build_.open("s_", first_step_, last_step_ ? *last_step_ : steps(), Binding::Serial);
+    const Expr step = Expr::symbol("s_");
+    if (choice_.unroll > 1) stage(inputs, step);
+    for (size_t i = 0; i < states.size(); ++i) update(parts_of_.pairs[i], states[i], step);
+    if (!accumulators.empty()) {
+      each_vector(step, [&] {
+        std::vector<ScalarId> operands;
+        for (const NodeId id : parts_of_.single) operands.push_back(build_.value_at(phase_.operand(id), phase_.operand_position(id)));
+        const Expr inside = build_.simplified(inside_);
+        if (!inside.is_const(1)) build_.open_if(inside);
+        for (size_t i = 0; i < accumulators.size(); ++i) build_.accumulate(accumulators[i], operands[i], phase_.folded_index(parts_of_.single[i]));
+        if (!inside.is_const(1)) build_.close();
+      });
+    }
+    build_.close();
+    build_.close();
+    if (!accumulators.empty()) build_.close();
+    build_.set_guards({});
+    for (size_t i = 0; i < accumulators.size(); ++i) set_result(parts_of_.single[i], accumulators[i]);
+    for (size_t i = 0; i < states.size(); ++i) combine_states(parts_of_.pairs[i], states[i]);
+  }
+  // The threads' states as the block's.
+  void combine_states(const OnlinePair& pair, const State& of) {
+    const DType type = build_.kernel().buffer(of.buffers[0]).dtype;
+    const auto over_threads = [&](NodeId id, const std::function<ScalarId()>& value) {
+      const kernel::Accumulator accumulator = build_.accumulator_of(id);
+      build_.open_reduce({accumulator});
+      build_.open("t_", 0, choice_.threads, Binding::ThreadX);
+      build_.accumulate(accumulator.result, value());
+      build_.close();
+      build_.close();
+      return accumulator;
+    };
+    const bool exponentials = pair.kind == OnlinePair::Kind::Exponentials;
+    const kernel::Accumulator first = over_threads(pair.first, [&] { return exponentials ? state(of, 0) : build_.apply("mul", type, {state(of, 0), state(of, 2)}); });
+    set_result(pair.first, first);
+    kernel::Accumulator second;
+    if (exponentials) {
+      second = over_threads(pair.second, [&] { return rescaled(state(of, 1), state(of, 0), first.result); });
+      if (!last_step_) second.result = without_maximum(second.result, first.result);
+    } else {
+      // A part is about its own mean, a whole row about the mean that the graph computes.
+      const ScalarId mean = last_step_ ? part_mean(type, first.result) : build_.value_at(pair.mean, phase_.position(pair.mean));
+      second = over_threads(pair.second, [&] { return moved_deviations(mean, state(of, 2), state(of, 0), state(of, 1)); });
+    }
+    set_result(pair.second, second);
+    pair_results_.emplace_back(first.result, second.result);
+  }
+  ScalarId part_mean(DType type, ScalarId sum) { return build_.apply("div", type, {sum, build_.index_value(type, sym::max(1, part_count()))}); }
 
   Expr lane() const { return choice_.vector == 1 ? Expr(0) : Expr::symbol("v_"); }
   Expr copy() const { return choice_.unroll == 1 ? Expr(0) : Expr::symbol("u_"); }
@@ -275,9 +540,13 @@ class RowKernel {
   }
 
   void for_each_loop() {
-    const int loops = phase_.phases() + (any_wide_output(phase_.phases()) ? 1 : 0);
-    for (int at = 0; at < loops; ++at) {
-      loop(at, at + 1 < loops);
+    if (choice_.keep == Keep::Reload && !parts_of_.pairs.empty()) {
+      reduce_in_one_pass();
+      store_everything_ = true;
+      if (phase_.has_wide_outputs()) loop(phase_.phases(), false);
+    } else {
+      const int loops = phase_.phases() + (any_wide_output(phase_.phases()) ? 1 : 0);
+      for (int at = 0; at < loops; ++at) loop(at, at + 1 < loops);
     }
     build_.set_guards({});
   }
@@ -313,7 +582,7 @@ class RowKernel {
         std::vector<Expr> guards = row_guards_;
         guards.push_back(inside_);
         build_.set_guards(guards);
-        build_.store(outputs([&](ValueId value) { return phase_.wide(value) && phase_.stored_in(value) == at; }));
+        build_.store(outputs([&](ValueId value) { return phase_.wide(value) && (store_everything_ || phase_.stored_in(value) == at); }));
         build_.set_guards({inside_});
         if (more && in_registers()) keep(at);
       });
@@ -370,13 +639,16 @@ class RowKernel {
   Expr length_, rows_, parts_;
   Expr first_step_ = 0;
   std::optional<Expr> last_step_;                // absent: all of the row
+  const Parts parts_of_;
   std::optional<Expr> part_count_;
+  bool store_everything_ = false;                // this loop stores all outputs along the row
+  std::vector<std::pair<ScalarId, ScalarId>> pair_results_;
   Expr inside_;
   std::vector<Expr> row_guards_;
   std::map<const Use*, BufferId> staged_;
   std::map<ValueId, BufferId> kept_here_;
   std::map<NodeId, kernel::Accumulator> accumulators_;
-  std::vector<BufferId> part_buffers_;
+  std::vector<BufferId> part_buffers_, result_buffers_;
 };
 
 }  // namespace
@@ -393,7 +665,9 @@ LoweredGroup lower_cuda_rows(const CudaGroup& of) {
   const LoopAxis* contiguous = contiguous_axis(of, plan);
   const auto aligns = [&](VariantFacts& facts, int32_t lanes) { return contiguous == nullptr ? lanes == 1 : align(of, plan, *contiguous, lanes, facts); };
   const bool row_outputs = phase.has_wide_outputs();
+  const Parts parts = parts_of(of, phase);
   RowWork work{.rows = of.typical(rows, kManyRows), .loops = phase.phases() + (row_outputs ? 1 : 0)};
+  work.passes = (single_pass(phase, parts) ? 1 : phase.phases()) + (row_outputs ? 1 : 0);
   for (const StagedInput& input : stageable_inputs(of, folded)) work.staged_bytes += input.bytes;
   work.staged_bytes = std::max(work.staged_bytes, 1);
   for (const ValueId value : of.group.outputs) {
@@ -412,9 +686,12 @@ LoweredGroup lower_cuda_rows(const CudaGroup& of) {
   std::optional<Expr> part_count;
   VariantFacts cut(known);
   const int64_t wanted_blocks = int64_t{of.target.multiprocessors} * 4;
-  if (phase.phases() == 1 && !row_outputs && cut.at_least(length, 2 * kPartLength) && cut.at_most(rows, wanted_blocks / 2) && small_rows(cut)) {
-    part_count = sym::select(cut.condition(), sym::min(sym::ceil_div(length, kPartLength), sym::ceil_div(wanted_blocks, sym::max(1, rows))), 0);
-    for (const DType type : part_types(of, phase)) lowered.partials.push_back({type, {rows * *part_count}});
+  if (single_pass(phase, parts) && cut.at_least(length, 2 * of.target.part_elements) && cut.at_most(rows, wanted_blocks / 2) && small_rows(cut)) {
+    part_count = sym::select(cut.condition(), sym::min(sym::ceil_div(length, of.target.part_elements), sym::ceil_div(wanted_blocks, sym::max(1, rows))), 0);
+    for (const DType type : parts.types) lowered.partials.push_back({type, {rows * *part_count}});
+    for (const DType type : parts.results) {
+      if (row_outputs) lowered.partials.push_back({type, {sym::select(sym::lt(0, *part_count), rows, 0)}});
+    }
     for (const int32_t lanes : {vector, 1}) {
       VariantFacts facts = cut;
       if (aligns(facts, lanes)) {
@@ -466,15 +743,28 @@ LoweredGroup lower_cuda_rows(const CudaGroup& of) {
   lowered.choice = Choice{.schedule = row_outputs || phase.phases() > 1 ? "normalization" : "row reduction", .vector_axis = "", .width = vector, .unroll = 1};
   lowered.kernels.push_back(variants.take("rows"));
   if (part_count) {
-    VariantList finish;
-    const LoweredKernel kernel = RowKernel(of, cut.facts(), part_count).make_finish();
-    finish.add(cut.condition(), kernel, fmt::format("{} threads combine the parts of a row", kFinishThreads));
-    if (!finish.complete()) {
-      LoweredKernel none = RowKernel(of, known, part_count).make_finish();
-      none.variants[0].grid = {0, 1, 1};
-      finish.add(1, std::move(none), "rows are not cut");
+    // The later kernels are started where rows are cut.
+    const auto or_nothing = [&](VariantList& list, LoweredKernel kernel, const std::string& kind) {
+      if (!list.complete()) {
+        kernel.variants[0].grid = {0, 1, 1};
+        list.add(1, std::move(kernel), "rows are not cut");
+      }
+      lowered.kernels.push_back(list.take(kind));
+    };
+    VariantList finish, apply;
+    finish.add(cut.condition(), RowKernel(of, cut.facts(), part_count).make_finish(), fmt::format("{} threads combine the parts of a row", kFinishThreads));
+    or_nothing(finish, RowKernel(of, known, part_count).make_finish(), "row_finish");
+    if (row_outputs) {
+      RowChoice choice{.keep = Keep::Reload, .vector = 1, .unroll = 4, .threads = 256, .rows = 1};
+      for (const int32_t lanes : {vector, 1}) {
+        VariantFacts facts = cut;
+        choice.vector = lanes;
+        choice.unroll = lanes == 1 ? 4 : 2;
+        if (aligns(facts, lanes)) apply.add(facts.condition(), RowKernel(of, facts.facts(), part_count).make_apply(choice), "what lies along a row, a part a block");
+        if (lanes == 1) break;
+      }
+      or_nothing(apply, RowKernel(of, known, part_count).make_apply(choice), "row_apply");
     }
-    lowered.kernels.push_back(finish.take("row_finish"));
   }
   return lowered;
 }
