@@ -136,7 +136,8 @@ std::vector<std::string> cuda_flags(const CudaOptions& options) {
       flags.push_back("--gpu-architecture=compute_" + options.architecture);
       break;
   }
-  flags.insert(flags.end(), {"--std=c++17", "--disable-warnings"});
+  // Generated text marks kernels only: everything else in it is for the device.
+  flags.insert(flags.end(), {"--std=c++17", "--disable-warnings", "--device-as-default-execution-space", "--device-int128"});
   // As on the CPU, no FMA where none is written (docs/numerics.md).
   if (options.fast_math) {
     flags.insert(flags.end(), {"--fmad=true", "--prec-div=false", "--prec-sqrt=false"});

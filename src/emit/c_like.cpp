@@ -93,6 +93,8 @@ constexpr std::string_view kReserved[] = {
     // the entry's parameters and the types of the prelude
     "buffers", "sizes", "scratch", "begin", "end", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64", "c64",
     "c128",
+    // CUDA
+    "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "shared_memory", "words", "thread", "part", "first",
     // libm
     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "erf", "exp", "expm1", "fmod", "log", "log1p",
     "pow", "sin", "sinh", "tan", "tanh", "hypot",

@@ -13,6 +13,7 @@ struct CppTarget {
   bool avx512 = true;            // masked loads and stores exist
   bool fast_math = false;
   bool internal = false;         // functions are static: the text becomes part of a larger one, in a namespace of its own
+  bool cuda = false;             // text for NVRTC as well: functions that a device has are taken from it there
 };
 
 // The function every CPU kernel has:

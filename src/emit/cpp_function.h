@@ -30,6 +30,8 @@ struct CppFunction {
 
 std::span<const CppFunction> basic_functions();    // cpp_prelude.cpp
 std::span<const CppFunction> math_functions();     // cpp_math.cpp
+// What the function is on a CUDA device, by NVRTC's own functions or an instruction: the body, or empty.
+std::string_view device_body(std::string_view name, DType dtype);   // cuda_math.cpp
 
 // The entry for this name and dtype, or nullptr.
 const CppFunction* find_function(std::string_view name, DType dtype);

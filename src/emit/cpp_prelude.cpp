@@ -428,7 +428,9 @@ std::string CppPrelude::function(std::string_view function, DType dtype, int lan
     split(name, narrow, letter_dtype(result, dtype, lanes), types, lanes);
     return name;
   }
-  const std::string body = text.expand(entry->body);
+  std::string body = text.expand(entry->body);
+  if (const std::string_view device = target_.cuda && lanes == 0 ? device_body(function, dtype) : ""; !device.empty())
+    body = fmt::format("#ifdef __CUDACC_RTC__\n{}#else\n{}#endif\n", device, body);
   begin(name);
   append(declaration + body + "}\n");
   return name;
@@ -1192,7 +1194,8 @@ std::string CppPrelude::text() const {
   // A kernel may define values that nothing reads.
   text += "#pragma GCC diagnostic ignored \"-Wunused-variable\"\n#pragma GCC diagnostic ignored \"-Wunused-but-set-variable\"\n";
   text += typedefs_;
-  text += externs_;
+  // NVRTC declares the functions of libm itself.
+  text += target_.cuda && !externs_.empty() ? "#ifndef __CUDACC_RTC__\n" + externs_ + "#endif\n" : externs_;
   return text + functions_;
 }
 

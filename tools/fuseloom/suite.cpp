@@ -84,7 +84,8 @@ std::string replace_all(std::string text, std::string_view from, std::string_vie
 }  // namespace
 
 int suite(const SuiteArguments& arguments) {
-  FL_SUPPORTED(arguments.device == "cpu", "suite {}: this build has the suite cpu", arguments.device);
+  if (arguments.device == "gpu") return gpu_suite(arguments);
+  FL_REQUIRE(arguments.device == "cpu", "suite {}: expected cpu or gpu", arguments.device);
   FL_REQUIRE(arguments.mebibytes >= 1, "--mebibytes {}: expected at least 1", arguments.mebibytes);
   Progress progress;
   const int64_t bytes = arguments.mebibytes << 20;

@@ -66,7 +66,7 @@ struct PlanArguments {
 int plan(const PlanArguments& arguments);
 
 struct SuiteArguments {
-  std::string device = "cpu";
+  std::string device = "cpu";             // or gpu
   std::string filter;                      // part of a case's name
   int64_t mebibytes = 256;                 // size of the largest tensor of a case
   double seconds = 0.5;                    // per case
@@ -74,6 +74,7 @@ struct SuiteArguments {
   bool json = false;
 };
 int suite(const SuiteArguments& arguments);
+int gpu_suite(const SuiteArguments& arguments);
 
 struct OnnxTestArguments {
   std::string path;
