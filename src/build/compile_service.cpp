@@ -1,7 +1,9 @@
 #include "build/compile_service.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <exception>
 #include <optional>
 #include <string_view>
 #include <thread>
@@ -158,6 +160,31 @@ CudaModule build_cuda_module(const std::string& source, const CudaOptions& optio
   store.put(module.key, module.bytes);
   module.statistics.store_seconds = watch.lap();
   return module;
+}
+
+std::vector<CudaModule> build_cuda_modules(const std::vector<std::string>& sources, const CudaOptions& options, const DiskCache* cache) {
+  std::vector<CudaModule> modules(sources.size());
+  std::vector<std::exception_ptr> failures(sources.size());
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i = next++; i < sources.size(); i = next++) {
+      try {
+        modules[i] = build_cuda_module(sources[i], options, cache);
+      } catch (...) {
+        failures[i] = std::current_exception();
+      }
+    }
+  };
+  const size_t helpers = std::min<size_t>(sources.size(), std::max(1u, std::thread::hardware_concurrency()));
+  std::vector<std::thread> threads;
+  for (size_t i = 1; i < helpers; ++i) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
+  // The first of them, whoever came first.
+  for (const std::exception_ptr& failure : failures) {
+    if (failure != nullptr) std::rethrow_exception(failure);
+  }
+  return modules;
 }
 
 int32_t suggested_source_count(int32_t kernels, int32_t cores) {

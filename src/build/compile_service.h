@@ -52,6 +52,9 @@ struct CudaModule {
 // A hit does not load NVRTC. Throws Unsupported (no NVRTC, an architecture it does not know), BuildError.
 CudaModule build_cuda_module(const std::string& source, const CudaOptions& options, const DiskCache* cache);
 
+// One module for each source, in parallel.
+std::vector<CudaModule> build_cuda_modules(const std::vector<std::string>& sources, const CudaOptions& options, const DiskCache* cache);
+
 // Into how many sources `kernels` kernels are best divided for `cores` cores (0: those of this machine). A compiler
 // process costs about as much as compiling one kernel, the link step that several sources need half as much.
 int32_t suggested_source_count(int32_t kernels, int32_t cores = 0);

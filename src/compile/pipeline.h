@@ -12,6 +12,7 @@
 #include "emit/cpp.h"
 #include "graph/graph.h"
 #include "graph/pass/pass.h"
+#include "run/cuda_device.h"
 #include "run/executable.h"
 #include "schedule/lower_program.h"
 
@@ -20,6 +21,9 @@ namespace fuseloom::compile {
 struct Options {
   // ---- what to do
   bool fuse = true;                                 // false: a kernel per node, for comparison and bisection
+  program::Device device = program::Device::Cpu;
+  std::shared_ptr<run::CudaDevice> cuda_device;     // Device::Cuda: where; absent: the driver's first. With the host's driver
+                                                    // (run/host_driver.h) kernels are compiled for the host
   build::Isa isa = build::Isa::Native;
   schedule::SizeHint hint;                          // typical sizes of symbols
   std::vector<std::string> skip_passes;             // by name
@@ -72,6 +76,14 @@ struct LoweredTarget {
   std::vector<std::string> sources;
 };
 LoweredTarget lower_for(const graph::Graph& graph, build::Isa isa, const Options& options, Report& report, Trace& trace);
+
+// The same for a CUDA device: a translation unit for each kernel.
+struct LoweredCuda {
+  program::Program program;
+  std::vector<kernel::Kernel> kernels;
+  std::vector<std::string> sources;                 // by kernel
+};
+LoweredCuda lower_for_cuda(const graph::Graph& graph, const schedule::CudaTarget& target, const Options& options, Report& report, Trace& trace);
 
 // Takes the graph. Throws UserError, Unsupported or InternalError.
 Compiled compile(graph::Graph graph, const Options& options = {});

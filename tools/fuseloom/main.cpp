@@ -26,10 +26,11 @@ void add_model_options(CLI::App& verb, ModelArguments& arguments, bool inputs = 
   }
   verb.add_option("--dim", arguments.dims, "NAME=N: the size of a symbolic dimension of random inputs");
   verb.add_option("--fix", arguments.fixed, "NAME=N: compile for this size of a dimension only");
-  verb.add_option("--device", arguments.device, "cpu");
+  verb.add_option("--device", arguments.device, "cpu, cuda, cuda:N, or cuda-host (CUDA's code on the cpu)");
   if (inputs) {
     verb.add_option("--isa", arguments.isa, "native, baseline, avx2 or avx512");
     verb.add_option("--threads", arguments.threads, "0: one per core");
+    verb.add_flag("--graphs", arguments.graphs, "record repeated calls as CUDA graphs");
   }
   verb.add_flag("--no-fuse", arguments.no_fuse, "a kernel per node");
   verb.add_option_function<std::string>("--cache-dir", [&arguments](const std::string& dir) {
@@ -107,8 +108,8 @@ int main(int argc, char** argv) {
   verb->callback([&] { action = [&] { return plan(plan_arguments); }; json = plan_arguments.json; });
 
   SuiteArguments suite_arguments;
-  verb = app.add_subcommand("suite", "built-in workloads against a copy loop");
-  verb->add_option("DEVICE", suite_arguments.device, "cpu");
+  verb = app.add_subcommand("suite", "built-in workloads against a copy");
+  verb->add_option("DEVICE", suite_arguments.device, "cpu or gpu");
   verb->add_option("--filter", suite_arguments.filter, "only cases with this in their name");
   verb->add_option("--mebibytes", suite_arguments.mebibytes, "size of a case's largest tensor");
   verb->add_option("--seconds", suite_arguments.seconds, "per case");

@@ -17,6 +17,7 @@
 #include "graph/text.h"
 #include "op/op.h"
 #include "program/line.h"
+#include "run/host_driver.h"
 #include "sym/evaluator.h"
 
 namespace fuseloom::tool {
@@ -118,9 +119,9 @@ run::ArchiveOptions archive_options(const ModelArguments& arguments) {
 }
 
 Model load_model(const ModelArguments& arguments) {
-  FL_SUPPORTED(arguments.device == "cpu", "device '{}': this build has the devices: cpu", arguments.device);
   const std::map<std::string, int64_t> fixed = parse_dims(arguments.fixed, "--fix");
   if (ends_with(arguments.path, ".floom")) {
+    FL_SUPPORTED(arguments.device == "cpu", "device '{}': archives hold programs for the cpu", arguments.device);
     FL_REQUIRE(fixed.empty() && !arguments.no_fuse, "{}: --fix and --no-fuse have their place when an archive is made, not when it is used", arguments.path);
     auto archive = std::make_shared<const run::Archive>(run::Archive::open(arguments.path));
     const program::Program program = archive->target(archive_options(arguments)).program;
@@ -210,10 +211,31 @@ compile::Compiled make_executable(const Model& model, const ModelArguments& argu
   return loaded;
 }
 
+namespace {
+
+// "cuda": the driver's first device, opened when it is needed.
+std::shared_ptr<run::CudaDevice> open_device(const std::string& name) {
+  if (name == "cuda") return nullptr;
+  if (name == "cuda-host") return run::CudaDevice::open(run::host_driver());
+  int32_t index = -1;
+  const char* const end = name.data() + name.size();
+  const bool numbered = name.rfind("cuda:", 0) == 0 && std::from_chars(name.data() + 5, end, index).ptr == end && index >= 0;
+  FL_REQUIRE(numbered, "--device {}: expected cpu, cuda, cuda:N or cuda-host (CUDA's code on the cpu)", name);
+  return run::CudaDevice::open(run::load_cuda_driver(), index);
+}
+
+}  // namespace
+
 compile::Options make_options(const ModelArguments& arguments, const Model& model, std::span<const Tensor> inputs) {
   const std::optional<build::Isa> isa = build::parse_isa(arguments.isa);
   FL_REQUIRE(isa.has_value(), "--isa {}: expected native, baseline, avx2 or avx512", arguments.isa);
   compile::Options options{.fuse = !arguments.no_fuse, .isa = *isa, .threads = arguments.threads};
+  if (arguments.device != "cpu") {
+    options.device = program::Device::Cuda;
+    options.cuda_device = open_device(arguments.device);
+  }
+  options.run.graphs = arguments.graphs;
+  options.run.synchronous = arguments.poison;
   if (!inputs.empty()) options.hint = graph::bind_symbols(model.graph, inputs);
   options.run.poison = arguments.poison;
   if (arguments.has_cache_dir) options.cache_dir = arguments.cache_dir;

@@ -24,6 +24,7 @@ struct ModelArguments {
   uint64_t seed = 1;
   bool no_fuse = false;
   bool poison = false;
+  bool graphs = false;
   std::string cache_dir;                   // where given
   bool has_cache_dir = false;
   bool json = false;
