@@ -23,6 +23,7 @@
 #include "op/op.h"
 #include "progress.h"
 #include "run/cuda_device.h"
+#include "sym/evaluator.h"
 #include "verbs.h"
 
 namespace fuseloom::tool {
