@@ -91,6 +91,12 @@ bool VariantFacts::divisible(const Expr& expr, int64_t by) {
   return true;
 }
 
+bool VariantFacts::small_symbols(const CudaGroup& of) {
+  std::set<std::string> symbols;
+  for (const Axis& axis : of.group.axes) sym::collect_symbols(axis.extent, symbols);
+  return std::all_of(symbols.begin(), symbols.end(), [&](const std::string& symbol) { return at_most(Expr::symbol(symbol), kSmallSize); });
+}
+
 bool align(const CudaGroup& of, const AxisPlan& plan, const LoopAxis& along, int32_t lanes, VariantFacts& facts) {
   if (!facts.divisible(along.extent, lanes)) return false;
   for (const MemoryAccess& access : of.accesses) {

@@ -34,6 +34,8 @@ class VariantFacts {
   bool at_most(const sym::Expr& expr, int64_t limit);
   bool at_least(const sym::Expr& expr, int64_t limit);
   bool divisible(const sym::Expr& expr, int64_t by);
+  // Every size symbol of the group's loops fits 32 bits, so that what is computed of them one by one does too.
+  bool small_symbols(const CudaGroup& group);
   const sym::Expr& condition() const { return condition_; }
   const sym::Facts& facts() const { return facts_; }
 

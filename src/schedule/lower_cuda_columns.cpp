@@ -419,7 +419,7 @@ LoweredGroup lower_cuda_columns(const CudaGroup& of) {
   work.vector = vector;
   const ColumnChoice widest = rank(work, of.target).at(0).choice;
   const int64_t step = int64_t{widest.threads_y} * widest.unroll, wanted = int64_t{of.target.multiprocessors} * 2048 / (int64_t{widest.threads_x} * widest.threads_y) * 2;
-  const auto small = [&](VariantFacts& facts) { return facts.at_most(length, kSmallSize) && facts.at_most(columns, kSmallSize) && facts.at_most(outers, kSmallSize); };
+  const auto small = [&](VariantFacts& facts) { return facts.at_most(length, kSmallSize) && facts.at_most(columns, kSmallSize) && facts.at_most(outers, kSmallSize) && facts.small_symbols(of); };
   if (can_cut && cut.at_least(length, 4 * step) && small(cut)) {
     const Expr blocks = sym::ceil_div(columns, int64_t{widest.threads_x} * vector) * outers;
     const Expr count = sym::max(1, sym::min(sym::ceil_div(length, 2 * step), sym::floor_div(wanted, sym::max(1, blocks))));

@@ -53,10 +53,17 @@ namespace {
 constexpr int64_t kManyRows = 1 << 14;         // a class of unknown sizes is ranked at this many rows
 constexpr int64_t kGridY = 65535;
 
+// How the tiles of rows x columns are handed to blocks.
+enum class GridOrder : uint8_t {
+  ColumnsFirst,   // x: along a row, y: down the rows, of which there are not too many for that
+  RowsFirst,      // x: down the rows, y: along a row
+  Any,            // all in x, and nothing known to fit 32 bits
+};
+
 class PointwiseKernel {
  public:
-  PointwiseKernel(const CudaGroup& of, const sym::Facts& facts, bool wide_grid)
-      : of_(of), plan_(of.graph, of.group, of.accesses, AxisPlan::Merge::On, facts), build_(of.graph, of.group, plan_), wide_grid_(wide_grid) {
+  PointwiseKernel(const CudaGroup& of, const sym::Facts& facts, GridOrder order)
+      : of_(of), plan_(of.graph, of.group, of.accesses, AxisPlan::Merge::On, facts), build_(of.graph, of.group, plan_), order_(order) {
     for (const LoopAxis& axis : plan_.axes()) rows_.push_back(&axis);
     if (!rows_.empty()) {
       column_ = rows_.back();
@@ -112,7 +119,7 @@ class PointwiseKernel {
     const int64_t vector = choice_.vector, threads = choice_.threads_x, unroll = choice_.unroll;
     // One element altogether has no axis: a block of one thread.
     const Expr count = column_ == nullptr ? Expr(1) : column_->extent.is_const() || column_->extent.is_symbol() ? column_->extent
-                       : build_.size("count_", column_->extent, {.low = 0, .high = wide_grid_ ? sym::Range::kMax : kSmallSize});
+                       : build_.size("count_", column_->extent, {.low = 0, .high = order_ == GridOrder::Any ? sym::Range::kMax : kSmallSize});
     const Expr blocks = sym::ceil_div(count, vector * threads * unroll);
     build_.open("b_", 0, blocks, Binding::GridX);
     build_.set_floor();
@@ -169,17 +176,18 @@ class PointwiseKernel {
   void rows_and_columns() {
     const int64_t vector = choice_.vector, x = choice_.threads_x, y = choice_.threads_y, unroll = choice_.unroll;
     const Expr extent = extent_of(rows_);
-    const Expr rows = extent.is_const() || extent.is_symbol() ? extent : build_.size("rows_", extent, {.low = 0, .high = wide_grid_ ? sym::Range::kMax : kSmallSize});
+    const Expr rows = extent.is_const() || extent.is_symbol() ? extent : build_.size("rows_", extent, {.low = 0, .high = order_ == GridOrder::Any ? sym::Range::kMax : kSmallSize});
     const Expr tiles = sym::ceil_div(column_->extent, x * vector), row_blocks = sym::ceil_div(rows, y * unroll);
     Expr tile, row_block;
     int opened = 1;
-    if (wide_grid_) {
+    if (order_ == GridOrder::Any) {
       build_.open("b_", 0, tiles * row_blocks, Binding::GridX);
       tile = build_.define("tile_", sym::mod(Expr::symbol("b_"), tiles));
       row_block = build_.define("row_block_", sym::floor_div(Expr::symbol("b_"), tiles));
     } else {
-      build_.open("row_block_", 0, row_blocks, Binding::GridY);
-      build_.open("tile_", 0, tiles, Binding::GridX);
+      const bool columns_first = order_ == GridOrder::ColumnsFirst;
+      build_.open("row_block_", 0, row_blocks, columns_first ? Binding::GridY : Binding::GridX);
+      build_.open("tile_", 0, tiles, columns_first ? Binding::GridX : Binding::GridY);
       tile = Expr::symbol("tile_");
       row_block = Expr::symbol("row_block_");
       opened = 2;
@@ -231,7 +239,7 @@ class PointwiseKernel {
   const CudaGroup& of_;
   const AxisPlan plan_;
   LoopBuilder build_;
-  const bool wide_grid_;                         // one grid axis, nothing known to fit 32 bits
+  const GridOrder order_;
   PointwiseChoice choice_;
   std::vector<const LoopAxis*> rows_;
   const LoopAxis* column_ = nullptr;
@@ -260,8 +268,8 @@ LoweredGroup lower_cuda_pointwise(const CudaGroup& of) {
 
   LoweredGroup lowered;
   VariantList variants;
-  const auto add = [&](const VariantFacts& facts, bool wide_grid, const PointwiseChoice& choice) {
-    variants.add(facts.condition(), PointwiseKernel(of, facts.facts(), wide_grid).make(choice), choice.text());
+  const auto add = [&](const VariantFacts& facts, GridOrder order, const PointwiseChoice& choice) {
+    variants.add(facts.condition(), PointwiseKernel(of, facts.facts(), order).make(choice), choice.text());
     if (lowered.choice.schedule.empty()) {
       lowered.choice = Choice{.schedule = "pointwise", .vector_axis = plan.axes().empty() ? "" : plan.axes().back().name, .width = choice.vector, .unroll = choice.unroll};
     }
@@ -274,34 +282,45 @@ LoweredGroup lower_cuda_pointwise(const CudaGroup& of) {
     work.columns = of.typical(count, int64_t{1} << 27);
     const PointwiseChoice choice = rank(work, of.target).at(0).choice;
     VariantFacts small(known);
-    if (small.at_most(count, kSmallSize)) add(small, false, choice);
-    if (!variants.complete()) add(VariantFacts(known), true, choice);
-  } else {
-    const Expr columns = plan.axes().back().extent;
-    std::vector<const LoopAxis*> outer;
-    for (size_t i = 0; i + 1 < plan.axes().size(); ++i) outer.push_back(&plan.axes()[i]);
-    const Expr rows = extent_of(outer);
-    work.rows = of.typical(rows, kManyRows);
-    // Classes of row lengths, in vectors: short rows put several of them side by side.
-    for (const int32_t lanes : {vector, 1}) {
-      for (const int64_t longest : {int64_t{8}, int64_t{32}, int64_t{256}, kSmallSize / lanes}) {
-        VariantFacts facts(known);
-        if (!align(of, plan, plan.axes().back(), lanes, facts) || !facts.at_most(columns, longest * lanes)) continue;
-        work.vector = lanes;
-        const sym::Range range = sym::bounds(columns, facts.facts());
-        work.columns = of.typical(columns, std::min<int64_t>(range.high, int64_t{8192}));
-        const PointwiseChoice choice = rank(work, of.target).at(0).choice;
-        if (!facts.at_most(rows, kGridY * choice.threads_y * choice.unroll)) continue;
-        add(facts, false, choice);
-        if (sym::bounds(columns, known).high <= longest * lanes) break;
+    if (small.at_most(count, kSmallSize)) add(small, GridOrder::ColumnsFirst, choice);
+    if (!variants.complete()) add(VariantFacts(known), GridOrder::Any, choice);
+    lowered.kernels.push_back(variants.take("pointwise"));
+    return lowered;
+  }
+  const LoopAxis& column = plan.axes().back();
+  const Expr columns = column.extent;
+  std::vector<const LoopAxis*> outer;
+  for (size_t i = 0; i + 1 < plan.axes().size(); ++i) outer.push_back(&plan.axes()[i]);
+  const Expr rows = extent_of(outer);
+  work.rows = of.typical(rows, kManyRows);
+  for (const int32_t lanes : {vector, 1}) {
+    work.vector = lanes;
+    // Classes of row lengths, in vectors: short rows put several of them side by side. Classes of one choice are one.
+    std::vector<std::pair<int64_t, PointwiseChoice>> classes;
+    const sym::Range range = sym::bounds(columns, known);
+    for (const int64_t longest : {int64_t{8}, int64_t{16}, int64_t{32}, int64_t{256}, kSmallSize / lanes}) {
+      if (range.low > longest * lanes) continue;
+      work.columns = of.typical(columns, std::min({range.high, longest * lanes, int64_t{8192}}));
+      const PointwiseChoice choice = rank(work, of.target).at(0).choice;
+      if (!classes.empty() && classes.back().second == choice) classes.pop_back();
+      classes.emplace_back(longest, choice);
+      if (range.high <= longest * lanes) break;
+    }
+    for (const auto& [longest, choice] : classes) {
+      VariantFacts facts(known);
+      if (!align(of, plan, column, lanes, facts) || !facts.at_most(columns, longest * lanes) || !facts.small_symbols(of)) continue;
+      if (longest > choice.threads_x) {
+        VariantFacts few_rows = facts;
+        if (few_rows.at_most(rows, kGridY * choice.threads_y * choice.unroll)) add(few_rows, GridOrder::ColumnsFirst, choice);
       }
-      if (lanes == 1) break;
+      if (facts.at_most(rows, kSmallSize) && facts.at_most(columns, kGridY * choice.threads_x * lanes)) add(facts, GridOrder::RowsFirst, choice);
     }
-    if (!variants.complete()) {
-      work.vector = 1;
-      work.columns = 8192;
-      add(VariantFacts(known), true, rank(work, of.target).at(0).choice);
-    }
+    if (lanes == 1) break;
+  }
+  if (!variants.complete()) {
+    work.vector = 1;
+    work.columns = 8192;
+    add(VariantFacts(known), GridOrder::Any, rank(work, of.target).at(0).choice);
   }
   lowered.kernels.push_back(variants.take("pointwise"));
   return lowered;

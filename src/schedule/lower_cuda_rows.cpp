@@ -678,7 +678,7 @@ LoweredGroup lower_cuda_rows(const CudaGroup& of) {
   const int32_t vector = vector_elements(of, plan, contiguous);
   const sym::Facts& known = of.graph.facts();
   // Rows are counted by the grid.
-  const auto small_rows = [&](VariantFacts& facts) { return facts.at_most(rows, kSmallSize) && facts.at_most(length, kSmallSize); };
+  const auto small_rows = [&](VariantFacts& facts) { return facts.at_most(rows, kSmallSize) && facts.at_most(length, kSmallSize) && facts.small_symbols(of); };
 
   LoweredGroup lowered;
   VariantList variants;
@@ -704,7 +704,10 @@ LoweredGroup lower_cuda_rows(const CudaGroup& of) {
   // ---- classes of row lengths, in vectors
   for (const int32_t lanes : {vector, 1}) {
     VariantFacts aligned(known);
-    if (!aligns(aligned, lanes) || !small_rows(aligned)) continue;
+    if (!aligns(aligned, lanes)) continue;
+    // A class's limit comes first: the ranges of the symbols follow from it.
+    const VariantFacts unlimited = aligned;
+    if (!small_rows(aligned)) continue;
     const sym::Range range = sym::bounds(length, known);
     if (length.is_const()) {
       work.vector = lanes;
@@ -714,16 +717,19 @@ LoweredGroup lower_cuda_rows(const CudaGroup& of) {
       variants.add(aligned.condition(), RowKernel(of, aligned.facts(), part_count).make(choice), choice.text());
       continue;
     }
-    std::optional<RowChoice> previous;
-    for (int64_t longest = 32; ; longest *= 2) {
+    const int64_t typical = of.typical(length, 0);
+    // Element by element, finer classes would not pay for their compilation.
+    for (int64_t longest = 32;; longest *= lanes == 1 ? 4 : 2) {
       work.vector = lanes;
       work.length = longest * lanes;
       work.bounded = true;
       const RowChoice choice = rank(work, of.target).at(0).choice;
       if (choice.keep == Keep::Reload || longest * lanes > kLongRow) break;
       if (range.low > longest * lanes) continue;
-      VariantFacts facts = aligned;
-      if (!facts.at_most(length, longest * lanes)) continue;
+      // With a typical length the classes around it are enough: a kernel runs every shorter row too.
+      if (typical != 0 && (longest * lanes < typical ? longest * lanes * 16 < typical : longest * lanes >= 2 * typical && longest * lanes < 16 * typical)) continue;
+      VariantFacts facts = unlimited;
+      if (!facts.at_most(length, longest * lanes) || !small_rows(facts)) continue;
       variants.add(facts.condition(), RowKernel(of, facts.facts(), part_count).make(choice), choice.text());
       if (range.high <= longest * lanes) break;
     }
