@@ -149,6 +149,14 @@ LoweredKernel VariantList::take(std::string_view kind) {
   return std::move(kernel_);
 }
 
+void done_elsewhere(LoweredKernel& kernel, const Expr& condition) {
+  LoweredVariant none = kernel.variants.back();
+  none.condition = condition;
+  none.grid = {0, 1, 1};
+  none.choice = "done elsewhere";
+  kernel.variants.insert(kernel.variants.begin(), std::move(none));
+}
+
 // ---- what a group reads and computes ---------------------------------------------------------------------------------
 
 int32_t vector_elements(const CudaGroup& of, const AxisPlan& plan, const LoopAxis* along) {

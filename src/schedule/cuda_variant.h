@@ -9,6 +9,7 @@
 #include "schedule/loop_builder.h"
 #include "schedule/lower.h"
 #include "schedule/phase_plan.h"
+#include "schedule/row_column_pair.h"
 
 namespace fuseloom::schedule {
 
@@ -61,6 +62,9 @@ class VariantList {
   LoweredKernel kernel_;
 };
 
+// Under the condition another kernel has done the work: nothing is launched.
+void done_elsewhere(LoweredKernel& kernel, const sym::Expr& condition);
+
 // Elements of a thread's vector along an axis: 16 bytes of the narrowest type that lies along it, 32 of the widest.
 int32_t vector_elements(const CudaGroup& group, const AxisPlan& plan, const LoopAxis* along);
 
@@ -95,7 +99,12 @@ void contract(LoopBuilder& build, const CudaGroup& group);
 LoweredGroup lower_cuda_pointwise(const CudaGroup& group);
 LoweredGroup lower_cuda_transpose(const CudaGroup& group, const std::string& across);
 LoweredGroup lower_cuda_rows(const CudaGroup& group);
-LoweredGroup lower_cuda_columns(const CudaGroup& group);
+LoweredGroup lower_cuda_pair(const CudaGroup& rows, const RowColumnPair& pair);
+// `elsewhere`: under its condition another kernel leaves so many parts for the second kernel to combine.
+struct PartsElsewhere {
+  sym::Expr condition, count;
+};
+LoweredGroup lower_cuda_columns(const CudaGroup& group, const std::optional<PartsElsewhere>& elsewhere = std::nullopt);
 LoweredGroup lower_cuda_scan(const CudaGroup& group);
 
 }  // namespace fuseloom::schedule

@@ -40,6 +40,15 @@ std::optional<std::string> transposed_axis(const CudaGroup& of, const AxisPlan& 
   return std::nullopt;
 }
 
+// The first kernel moves the group's bytes; those after it read and write little.
+LoweredGroup with_bytes(LoweredGroup lowered, const Expr& bytes) {
+  for (size_t i = 0; i < lowered.kernels.size(); ++i) {
+    lowered.kernels[i].bytes = i == 0 ? bytes : Expr(0);
+    lowered.kernels[i].work = sym::floor_div(bytes, 10);
+  }
+  return lowered;
+}
+
 }  // namespace
 
 LoweredGroup lower_cuda(const graph::Graph& graph, const Group& group, const CudaTarget& target, const SizeHint& hint) {
@@ -60,16 +69,13 @@ LoweredGroup lower_cuda(const graph::Graph& graph, const Group& group, const Cud
     if (folded != nullptr && kept != nullptr && contiguous(of, plan, *kept) > contiguous(of, plan, *folded)) return lower_cuda_columns(of);
     return lower_cuda_rows(of);
   };
-  LoweredGroup lowered = lower();
-  for (LoweredKernel& kernel : lowered.kernels) {
-    kernel.bytes = moved_bytes(graph, group);
-    kernel.work = sym::floor_div(kernel.bytes, 10);
-  }
-  if (lowered.kernels.size() > 1) {
-    // The kernels after the first read and write little.
-    for (size_t i = 1; i < lowered.kernels.size(); ++i) lowered.kernels[i].bytes = 0;
-  }
-  return lowered;
+  return with_bytes(lower(), moved_bytes(graph, group));
+}
+
+LoweredGroup lower_pair(const graph::Graph& graph, const RowColumnPair& pair, const CudaTarget& target, const SizeHint& hint) {
+  Group stored = pair.merged;
+  stored.outputs.insert(stored.outputs.end(), pair.columns.outputs.begin(), pair.columns.outputs.end());
+  return with_bytes(lower_cuda_pair(CudaGroup(graph, pair.rows, target, hint), pair), moved_bytes(graph, stored));
 }
 
 }  // namespace fuseloom::schedule

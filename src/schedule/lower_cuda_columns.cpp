@@ -379,7 +379,7 @@ class ColumnKernel {
 
 }  // namespace
 
-LoweredGroup lower_cuda_columns(const CudaGroup& of) {
+LoweredGroup lower_cuda_columns(const CudaGroup& of, const std::optional<PartsElsewhere>& elsewhere) {
   const AxisPlan plan(of.graph, of.group, of.accesses);
   const PhasePlan phase(of.graph, of.group);
   std::vector<const LoopAxis*> outer, folded;
@@ -425,6 +425,7 @@ LoweredGroup lower_cuda_columns(const CudaGroup& of) {
     const Expr count = sym::max(1, sym::min(sym::ceil_div(length, 2 * step), sym::floor_div(wanted, sym::max(1, blocks))));
     // With enough columns there is one part, and no second kernel.
     part_count = sym::select(cut.condition() * sym::lt(1, count), count, 0);
+    if (elsewhere) part_count = sym::select(elsewhere->condition, elsewhere->count, *part_count);
     for (const NodeId id : phase.reductions()) lowered.partials.push_back({compute_dtype(of.graph.type(of.graph.node(id).outputs[0]).dtype), {*part_count * outers * columns}});
     for (const int32_t lanes : {vector, 1}) {
       VariantFacts facts = cut;
@@ -452,6 +453,7 @@ LoweredGroup lower_cuda_columns(const CudaGroup& of) {
   }
   lowered.choice = Choice{.schedule = phase.phases() > 1 || phase.has_wide_outputs() ? "column normalization" : "column reduction", .vector_axis = outer.empty() ? "" : plan.axes().back().name, .width = vector, .unroll = 1};
   lowered.kernels.push_back(variants.take("columns"));
+  if (elsewhere) done_elsewhere(lowered.kernels.back(), elsewhere->condition);
   if (part_count) {
     VariantList finish;
     const ColumnChoice choice{.vector = 1, .unroll = 4, .threads_x = 32, .threads_y = 8};

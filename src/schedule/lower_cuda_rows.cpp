@@ -6,7 +6,7 @@
 //
 // A row that is loaded more than once is reduced in one pass where online_reduction.h knows how: a thread keeps the running
 // state of its part. Few long rows are cut into parts, a block each; a second kernel combines the parts, and a third
-// computes what lies along the rows.
+// computes what lies along the rows. Sums of columns over the same data join the rows' kernel (row_column_pair.h).
 #include <algorithm>
 #include <functional>
 #include <limits>
@@ -27,6 +27,7 @@ constexpr int64_t kManyRows = 1 << 14;
 constexpr int64_t kLongRow = 1 << 17;              // a row of unknown length beyond the classes is ranked at this length
 constexpr int32_t kRegisterBytes = 160;            // of a thread, for what is loaded ahead and kept
 constexpr int32_t kFinishThreads = 128;
+constexpr int64_t kHeldWithColumns = 16;           // elements of a row that a thread holds, of each input twice, of each sum once
 
 // The folded axis along which most of what is read lies next to each other; else the last one.
 const LoopAxis* contiguous_axis(const CudaGroup& of, const AxisPlan& plan) {
@@ -84,9 +85,9 @@ bool single_pass(const PhasePlan& phase, const Parts& parts) { return phase.phas
 class RowKernel {
  public:
   // `parts`: how many parts a row may be cut into, where the group has a kernel that does.
-  RowKernel(const CudaGroup& of, const sym::Facts& facts, std::optional<Expr> parts)
-      : of_(of), plan_(of.graph, of.group, of.accesses, AxisPlan::Merge::On, facts), build_(of.graph, of.group, plan_), phase_(of.graph, of.group),
-        parts_of_(parts_of(of, phase_)), part_count_(std::move(parts)) {
+  RowKernel(const CudaGroup& of, const sym::Facts& facts, std::optional<Expr> parts, const RowColumnPair* pair = nullptr)
+      : of_(of), plan_(of.graph, of.group, of.accesses, AxisPlan::Merge::On, facts), build_(of.graph, of.group, plan_),
+        phase_(of.graph, pair == nullptr ? of.group : pair->rows), parts_of_(parts_of(of, phase_)), part_count_(std::move(parts)), pair_(pair) {
     const LoopAxis* vector = contiguous_axis(of, plan_);
     for (const LoopAxis& axis : plan_.axes()) {
       if (!axis.reduced) {
@@ -125,6 +126,85 @@ class RowKernel {
     if (choice.rows > 1) build_.close();
     build_.close();
     return build_.finish(phase_.phases() > 1 || phase_.has_wide_outputs() ? "normalization" : "row_reduction");
+  }
+
+  // A block takes every grid'th row. Its threads keep sums of their columns over all of them; the loads of the next row are
+  // under way while one is computed.
+  LoweredKernel make_with_columns(const RowChoice& choice) {
+    choice_ = choice;
+    declare(true, false);
+    build_.open("b_", 0, parts_, Binding::GridX);
+    build_.set_floor();
+    set_positions();
+    const int64_t held = int64_t{choice.unroll} * choice.vector;
+    std::vector<BufferId> sums;
+    for (size_t i = 0; i < pair_->reductions.size(); ++i) {
+      sums.push_back(build_.local(fmt::format("sum{}", i), column_type(i), held));
+    }
+    const std::vector<StagedInput> inputs = streams();
+    std::vector<StagedInput> by_row, by_column;
+    for (const StagedInput& input : inputs) (depends_on_row(input) ? by_row : by_column).push_back(input);
+    const auto stage_row = [&](const std::string& row) {
+      set_digits(build_, kept_, Expr::symbol(row));
+      each_vector(0, [&] {
+        for (const StagedInput& input : by_row) build_.stage(input.value, input.use->index, input.use->guards, next_row(input), slot());
+      });
+    };
+    build_.assume("row_", sym::Facts::size());
+    build_.assume("next_row_", sym::Facts::size());
+    build_.open("t_", 0, choice.threads, Binding::ThreadX);
+    each_vector(0, [&] {
+      for (size_t i = 0; i < sums.size(); ++i) {
+        const ScalarId none = build_.identity_of(of_.graph.node(pair_->reductions[i].id).op->combine, column_type(i));
+        build_.append({kernel::Store{.buffer = sums[i], .index = build_.simplified(slot()), .value = none}});
+      }
+      for (const StagedInput& input : by_column) build_.stage(input.value, input.use->index, input.use->guards, staging(input), slot());
+    });
+    build_.define("next_row_", sym::min(Expr::symbol("b_"), rows_ - 1));
+    stage_row("next_row_");
+    build_.close();
+    build_.open("i_", 0, sym::ceil_div(rows_ - Expr::symbol("b_"), parts_), Binding::Serial);
+    build_.define("row_", Expr::symbol("b_") + Expr::symbol("i_") * parts_);
+    build_.define("next_row_", sym::min(Expr::symbol("row_") + parts_, rows_ - 1));
+    build_.open("t_", 0, choice.threads, Binding::ThreadX);
+    each_vector(0, [&] {
+      for (const StagedInput& input : by_row) {
+        const ScalarId element = build_.let(of_.graph.type(input.value).dtype, kernel::Load{.buffer = next_row(input), .index = build_.simplified(slot())});
+        build_.append({kernel::Store{.buffer = staging(input), .index = build_.simplified(slot()), .value = element}});
+      }
+    });
+    stage_row("next_row_");
+    build_.close();
+    set_digits(build_, kept_, Expr::symbol("row_"));
+    for (const StagedInput& input : inputs) build_.set_resident(input.value, input.use->index, staged_.at(input.use), slot());
+    staged_before_ = true;
+    for_each_loop();
+    build_.open("t_", 0, choice.threads, Binding::ThreadX);
+    each_vector(0, [&] {
+      for (size_t i = 0; i < sums.size(); ++i) {
+        const ColumnReduction& reduction = pair_->reductions[i];
+        const ScalarId value = build_.value_at(reduction.operand, reduction.position);
+        const ScalarId sum = build_.let(column_type(i), kernel::Load{.buffer = sums[i], .index = build_.simplified(slot())});
+        const ScalarId total = build_.combine(of_.graph.node(reduction.id).op->combine, column_type(i), sum, value);
+        build_.append({kernel::Store{.buffer = sums[i], .index = build_.simplified(slot()), .value = total}});
+      }
+    });
+    build_.close();
+    build_.set_guards({});
+    store_narrow({});
+    build_.close();
+    build_.open("t_", 0, choice.threads, Binding::ThreadX);
+    each_vector(0, [&] {
+      for (size_t i = 0; i < sums.size(); ++i) {
+        const ScalarId sum = build_.let(column_type(i), kernel::Load{.buffer = sums[i], .index = build_.simplified(slot())});
+        build_.append({kernel::Store{.buffer = part_buffers_[i], .index = build_.simplified(Expr::symbol("b_") * length_ + Expr::symbol("base_") + lane()), .value = sum,
+                                     .guards = {build_.simplified(inside_)}}});
+      }
+    });
+    build_.close();
+    build_.set_guards({});
+    build_.close();
+    return build_.finish("rows_and_columns");
   }
 
   // A block reduces one part of a row.
@@ -251,8 +331,27 @@ class RowKernel {
                                           kernel::Access::ReadWrite));
       }
     };
+    if (pair_ != nullptr) {
+      std::vector<DType> types;
+      for (size_t i = 0; i < pair_->reductions.size(); ++i) types.push_back(column_type(i));
+      declare_each(types, 0, "column", parts_ * length_, part_buffers_);
+      return;
+    }
     if (parts) declare_each(parts_of_.types, 0, "part", rows_ * parts_, part_buffers_);
     if (results && phase_.has_wide_outputs()) declare_each(parts_of_.results, static_cast<int>(parts_of_.types.size()), "result", rows_, result_buffers_);
+  }
+
+  // ---- rows and columns
+  DType column_type(size_t i) const { return compute_dtype(of_.graph.type(of_.graph.node(pair_->reductions[i].id).outputs[0]).dtype); }
+  bool depends_on_row(const StagedInput& input) const {
+    std::set<std::string> symbols;
+    for (const Expr& at : input.use->index) sym::collect_symbols(at, symbols);
+    return std::any_of(symbols.begin(), symbols.end(), [&](const std::string& symbol) { return kept_members_.count(symbol) != 0; });
+  }
+  BufferId next_row(const StagedInput& input) {
+    const auto known = next_.find(input.use);
+    if (known != next_.end()) return known->second;
+    return next_[input.use] = build_.local(input.name("next"), of_.graph.type(input.value).dtype, int64_t{choice_.unroll} * choice_.vector);
   }
 
   // ---- parts of rows
@@ -504,11 +603,7 @@ class RowKernel {
   std::vector<StagedInput> streams() const {
     std::vector<StagedInput> inputs, weights;
     for (const StagedInput& input : stageable_inputs(of_, folded_members_)) {
-      bool by_row = false;
-      for (const Expr& at : input.use->index) {
-        for (const std::string& symbol : sym::symbols_of(at)) by_row = by_row || kept_members_.count(symbol) != 0;
-      }
-      (by_row || kept_.empty() ? inputs : weights).push_back(input);
+      (depends_on_row(input) || kept_.empty() ? inputs : weights).push_back(input);
     }
     if (choice_.keep == Keep::Shared) return inputs;
     const int32_t held = choice_.unroll * choice_.vector;
@@ -558,7 +653,7 @@ class RowKernel {
   void loop(int at, bool more) {
     const std::vector<StagedInput> inputs = streams();
     const bool load_first = choice_.keep == Keep::Reload;      // each step's inputs before their use
-    if (!load_first && at == 0) each_step([&](const Expr& step) { stage(inputs, step); });
+    if (!load_first && at == 0 && !staged_before_) each_step([&](const Expr& step) { stage(inputs, step); });
     std::vector<NodeId> here;
     std::vector<kernel::Accumulator> accumulators;
     for (const NodeId id : phase_.reductions()) {
@@ -641,6 +736,9 @@ class RowKernel {
   std::optional<Expr> last_step_;                // absent: all of the row
   const Parts parts_of_;
   std::optional<Expr> part_count_;
+  const RowColumnPair* const pair_;
+  std::map<const Use*, BufferId> next_;          // the next row's elements
+  bool staged_before_ = false;
   bool store_everything_ = false;                // this loop stores all outputs along the row
   std::vector<std::pair<ScalarId, ScalarId>> pair_results_;
   Expr inside_;
@@ -772,6 +870,65 @@ LoweredGroup lower_cuda_rows(const CudaGroup& of) {
       or_nothing(apply, RowKernel(of, known, part_count).make_apply(choice), "row_apply");
     }
   }
+  return lowered;
+}
+
+LoweredGroup lower_cuda_pair(const CudaGroup& of, const RowColumnPair& pair) {
+  const CudaGroup merged(of.graph, pair.merged, of.target, of.hint), columns(of.graph, pair.columns, of.target, of.hint);
+  const AxisPlan plan(merged.graph, merged.group, merged.accesses);
+  const LoopAxis* contiguous = contiguous_axis(merged, plan);
+  Expr length = 1, rows = 1;
+  for (const LoopAxis& axis : plan.axes()) (axis.reduced ? length : rows) = (axis.reduced ? length : rows) * axis.extent;
+  const int32_t vector = vector_elements(merged, plan, contiguous);
+  struct Class {
+    int32_t threads;
+    VariantFacts facts;
+  };
+  std::vector<Class> classes;                    // short rows first
+  Expr any = 0, count = 0;
+  for (const int32_t threads : {512, 128}) {
+    VariantFacts facts(of.graph.facts());
+    const int64_t blocks = int64_t{of.target.multiprocessors} * (512 / threads);
+    if (!facts.at_most(length, int64_t{threads} * kHeldWithColumns) || !facts.at_least(rows, 4 * blocks) || !facts.at_most(rows, kSmallSize) || !facts.small_symbols(of)) continue;
+    any = any + facts.condition();
+    count = sym::select(facts.condition(), blocks, count);
+    classes.insert(classes.begin(), Class{threads, facts});
+  }
+  const PartsElsewhere elsewhere{.condition = sym::lt(0, any), .count = count};
+  const bool together = !classes.empty() && contiguous != nullptr && vector <= kHeldWithColumns;
+  LoweredGroup lowered = lower_cuda_columns(columns, together ? std::optional(elsewhere) : std::nullopt);
+  LoweredGroup apart = lower_cuda_rows(of);
+  // The rows' own partial results follow those of the columns.
+  for (LoweredKernel& kernel : apart.kernels) {
+    for (Argument& argument : kernel.arguments) {
+      if (argument.kind == Argument::Kind::Partial) argument.partial += static_cast<int>(lowered.partials.size());
+    }
+  }
+  const size_t column_partials = lowered.partials.size();
+  lowered.partials.insert(lowered.partials.end(), apart.partials.begin(), apart.partials.end());
+  lowered.kernels.insert(lowered.kernels.begin(), apart.kernels.begin(), apart.kernels.end());
+  lowered.choice = apart.choice;
+  if (!together || column_partials != pair.reductions.size()) return lowered;
+  VariantList variants;
+  for (const Class& each : classes) {
+    for (const int32_t lanes : {vector, 1}) {
+      VariantFacts facts = each.facts;
+      const RowChoice choice{.keep = Keep::Registers, .vector = lanes, .unroll = static_cast<int32_t>(kHeldWithColumns / lanes), .threads = each.threads, .rows = 1};
+      if (align(merged, plan, *contiguous, lanes, facts)) {
+        variants.add(facts.condition(), RowKernel(merged, facts.facts(), count, &pair).make_with_columns(choice), "rows and columns, " + choice.text());
+      }
+      if (lanes == 1) break;
+    }
+  }
+  if (!variants.complete()) {
+    const RowChoice choice{.keep = Keep::Registers, .vector = 1, .unroll = static_cast<int32_t>(kHeldWithColumns), .threads = 128, .rows = 1};
+    LoweredKernel none = RowKernel(merged, of.graph.facts(), count, &pair).make_with_columns(choice);
+    none.variants[0].grid = {0, 1, 1};
+    variants.add(1, std::move(none), "rows and columns apart");
+  }
+  for (size_t i = 0; i < apart.kernels.size(); ++i) done_elsewhere(lowered.kernels[i], elsewhere.condition);
+  lowered.kernels.insert(lowered.kernels.begin(), variants.take("rows_and_columns"));
+  lowered.choice.schedule = "rows and columns";
   return lowered;
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "schedule/axis_plan.h"
+#include "schedule/lower_cuda.h"
 #include "schedule/read.h"
 #include "schedule/share_kernels.h"
 
@@ -41,12 +42,21 @@ class ProgramLowering {
     grouping_options.spare_bytes = options_.cuda.has_value();
     const Grouping grouping = group_nodes(graph_, grouping_options);
     out_.explanation += "graph " + graph_.name() + "\n" + explain(graph_, grouping);
+    std::set<int> done;                          // with a group before them
     for (const Group& group : grouping.groups) {
+      if (done.count(group.id) != 0) continue;
       switch (group.kind) {
         case GroupKind::Loops:
+          if (options_.cuda) {
+            if (const std::optional<RowColumnPair> pair = pair_with_later(grouping, group, done)) {
+              lower_kernels(pair->merged, lower_pair(graph_, *pair, *options_.cuda, options_.hint));
+              break;
+            }
+          }
+          [[fallthrough]];
         case GroupKind::Contraction:
         case GroupKind::Scan:
-          if (!as_view_of_input(group)) lower_kernels(group);
+          if (!as_view_of_input(group)) lower_kernels(group, lowered_group(group));
           break;
         case GroupKind::Call: lower_call(group); break;
         case GroupKind::Alias: lower_alias(group); break;
@@ -122,8 +132,30 @@ class ProgramLowering {
     return static_cast<int32_t>(program_.kernels.size()) - 1;
   }
 
-  void lower_kernels(const Group& group) {
-    const LoweredGroup lowered = options_.cuda ? lower_group(graph_, group, *options_.cuda, options_.hint) : lower_group(graph_, group, options_.target, options_.hint);
+  LoweredGroup lowered_group(const Group& group) const {
+    return options_.cuda ? lower_group(graph_, group, *options_.cuda, options_.hint) : lower_group(graph_, group, options_.target, options_.hint);
+  }
+  // A later group that goes with this one over the same data, when all it reads is there already.
+  std::optional<RowColumnPair> pair_with_later(const Grouping& grouping, const Group& group, std::set<int>& done) const {
+    const auto there = [&](const Group& other) {
+      return std::all_of(other.inputs.begin(), other.inputs.end(), [&](ValueId value) {
+        const int owner = grouping.owner[static_cast<size_t>(value.index)];
+        return owner < 0 || (owner != group.id && (owner < group.id || done.count(owner) != 0));
+      });
+    };
+    for (size_t later = static_cast<size_t>(group.id) + 1; later < grouping.groups.size(); ++later) {
+      const Group& other = grouping.groups[later];
+      if (done.count(other.id) != 0 || other.kind != GroupKind::Loops || !there(other)) continue;
+      std::optional<RowColumnPair> pair = pair_rows_with_columns(graph_, group, other);
+      if (!pair) pair = pair_rows_with_columns(graph_, other, group);
+      if (!pair) continue;
+      done.insert(other.id);
+      return pair;
+    }
+    return std::nullopt;
+  }
+
+  void lower_kernels(const Group& group, const LoweredGroup& lowered) {
     std::vector<BufferId> prepared;
     for (const Prepared& each : lowered.prepared) {
       prepared.push_back(program_.add_buffer({.kind = BufferKind::Prepared, .type = each.type}));

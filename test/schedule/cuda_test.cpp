@@ -186,10 +186,7 @@ TEST(CudaRows, CutIntoParts) {
   }
 }
 
-TEST(CudaGroups, BackwardOfLayerNorm) {
-  const std::vector<Tensor> inputs{numbers(DType::BF16, {9, 24}, 1), numbers(DType::BF16, {9, 24}, 2), numbers(DType::BF16, {24}, 3), numbers(DType::F32, {9, 1}, 4),
-                                   numbers(DType::F32, {9, 1}, 5)};
-  expect_cuda_agrees(R"(graph main(%g: bf16[r, c], %x: bf16[r, c], %w: bf16[c], %mean: f32[r, 1], %rstd: f32[r, 1]) {
+constexpr const char* kBackwardOfLayerNorm = R"(graph main(%g: bf16[r, c], %x: bf16[r, c], %w: bf16[c], %mean: f32[r, 1], %rstd: f32[r, 1]) {
     %gf = cast(%g) {to = :f32}
     %xf = cast(%x) {to = :f32}
     %wf = cast(%w) {to = :f32}
@@ -209,7 +206,18 @@ TEST(CudaGroups, BackwardOfLayerNorm) {
     %dw = cast(%sw) {to = :bf16}
     %sb = reduce_sum(%gf) {axes = [0], keepdims = 0}
     %db = cast(%sb) {to = :bf16}
-    return %dx, %dw, %db })", inputs);
+    return %dx, %dw, %db })";
+
+TEST(CudaGroups, BackwardOfLayerNorm) {
+  const auto inputs = [](int64_t rows, int64_t columns) {
+    return std::vector<Tensor>{numbers(DType::BF16, {rows, columns}, 1), numbers(DType::BF16, {rows, columns}, 2), numbers(DType::BF16, {columns}, 3),
+                               numbers(DType::F32, {rows, 1}, 4), numbers(DType::F32, {rows, 1}, 5)};
+  };
+  // Few rows: two kernels over the data. Many: one, and one that combines the sums of its blocks.
+  EXPECT_EQ(expect_cuda_agrees(kBackwardOfLayerNorm, inputs(9, 24)).size(), 2U);
+  schedule::CudaTarget target;
+  target.multiprocessors = 1;
+  for (const int64_t columns : {24, 13}) EXPECT_EQ(expect_cuda_agrees(kBackwardOfLayerNorm, inputs(33, columns), target).size(), 2U);
 }
 
 TEST(CudaReductions, OverEveryAxis) {
