@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/check.h"
+#include "base/version.h"
 #include "build/file.h"
 #include "build/host_compiler.h"
 #include "compile/trace.h"
@@ -15,8 +16,6 @@ namespace fuseloom::compile {
 using graph::Graph;
 
 namespace {
-
-constexpr std::string_view kCompiler = "fuseloom 0.1.0";
 
 double seconds_since(std::chrono::steady_clock::time_point start) { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); }
 
@@ -40,7 +39,7 @@ struct Lowerings {
   AotReport report;
 
   emit::Model model(const Options& options, const AotOptions& aot, std::string embedded_weights) const {
-    emit::Model out{.name = emit::c_identifier(aot.name), .compiler = std::string(kCompiler), .weights = &weights, .embedded_weights = std::move(embedded_weights), .typical = options.hint};
+    emit::Model out{.name = emit::c_identifier(aot.name), .compiler = fmt::format("fuseloom {}", base::kVersion), .weights = &weights, .embedded_weights = std::move(embedded_weights), .typical = options.hint};
     for (size_t i = 0; i < each.size(); ++i)
       out.variants.push_back({.isa = std::string(build::isa_name(each[i].isa)), .program = &each[i].program, .kernels = each[i].kernels, .target = cpp_target(each[i].isa)});
     return out;
@@ -73,6 +72,8 @@ Lowerings lower_all(Graph& graph, const Options& options, const AotOptions& aot)
     out.each.push_back(lower_for(graph, isa, options, report, trace));
     const std::vector<std::string> calls = emit::native_calls(out.each.back().program);
     FL_SUPPORTED(calls.empty(), "ahead-of-time output has kernels only, and this model needs ops that have none yet: {}", fmt::join(calls, ", "));
+    FL_SUPPORTED(out.each.back().source_kernels.empty(), "ahead-of-time output has no kernels that users wrote yet (op '{}'); an archive (.floom) has",
+                 out.each.back().source_kernels[0].record->name);
     rename(out.each.back().program, aot);
     out.weights.add(out.each.back().program);
     out.report.isas.emplace_back(build::isa_name(isa));

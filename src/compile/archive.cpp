@@ -6,6 +6,7 @@
 #include "base/version.h"
 #include "build/file.h"
 #include "compile/trace.h"
+#include "compile/tune.h"
 #include "graph/name_values.h"
 #include "graph/text.h"
 #include "run/prepare.h"
@@ -83,7 +84,7 @@ program::ArchiveContents make_archive(graph::Graph graph, const Options& options
     program::ArchiveTarget target{.program = std::move(lowered.program)};
     program::ArchiveModule module{.architecture = std::string(build::architecture_name()), .isa = std::string(build::isa_name(lowered.isa))};
     if (!lowered.sources.empty()) {
-      build::HostLibrary library = build::build_host_library_bytes(lowered.sources, {.isa = lowered.isa}, cache_dir.empty() ? nullptr : &cache);
+      build::HostLibrary library = build_library(lowered.sources, lowered.source_kernels, lowered.isa, cache);
       report.from_cache = report.from_cache && library.statistics.hits > 0;
       module.bytes = std::move(library.bytes);
     }

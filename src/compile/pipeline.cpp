@@ -6,8 +6,10 @@
 
 #include "base/check.h"
 #include "compile/trace.h"
+#include "compile/tune.h"
 #include "emit/cpp.h"
 #include "emit/cuda.h"
+#include "emit/source_kernel.h"
 #include "graph/text.h"
 #include "graph/verify.h"
 #include "run/host_driver.h"
@@ -53,7 +55,9 @@ void for_each_variant(program::Program& program, const std::map<std::string, con
     for (program::Line& line : *lines) {
       if (auto* launch = std::get_if<program::Launch>(&line.what)) {
         for (program::Variant& variant : launch->variants) {
-          const kernel::Kernel& kernel = *kernels.at(program.kernels[static_cast<size_t>(variant.kernel)].name);
+          const auto found = kernels.find(program.kernels[static_cast<size_t>(variant.kernel)].name);
+          if (found == kernels.end()) continue;  // user-written: lowering has taken what its record says
+          const kernel::Kernel& kernel = *found->second;
           sym::Substitution sizes;
           for (size_t i = 0; i < kernel.symbols.size(); ++i) sizes[kernel.symbols[i]] = launch->sizes[i];
           visit(variant, kernel, sizes);
@@ -127,7 +131,8 @@ LoweredTarget lower_for(const Graph& graph, build::Isa isa, const Options& optio
   LoweredTarget out{.isa = isa == build::Isa::Native ? build::detect_isa() : isa};
 
   // 1. Groups, kernels, host program.
-  schedule::LowerOptions lower{.hint = options.hint};
+  const build::DiskCache cache(options.cache_dir ? *options.cache_dir : build::default_cache_dir());
+  schedule::LowerOptions lower{.tuned = options.dry_run ? schedule::TunedConfigurations() : tune_source_kernels(graph, out.isa, options.hint, cache), .hint = options.hint};
   lower.grouping.fuse = options.fuse;
   lower.target.vector_bytes = build::vector_bytes(out.isa);
   lower.target.vector_registers = out.isa == build::Isa::Avx512 ? 32 : 16;
@@ -135,7 +140,10 @@ LoweredTarget lower_for(const Graph& graph, build::Isa isa, const Options& optio
   const auto set_scratch = [&](program::Variant& variant, const kernel::Kernel& kernel, const sym::Substitution& sizes) {
     variant.scratch_bytes = sym::substitute(emit::scratch_bytes(kernel, target), sizes);
   };
-  finish_lowering(schedule::lower_program(graph, lower), set_scratch, options, report, trace, out.program, out.kernels);
+  schedule::LoweredProgram lowered = schedule::lower_program(graph, lower);
+  out.source_kernels = std::move(lowered.source_kernels);
+  finish_lowering(std::move(lowered), set_scratch, options, report, trace, out.program, out.kernels);
+  report.distinct_kernels += out.source_kernels.size();
   report.lower_seconds += watch.lap();
 
   // 2. Kernels to text, in as many translation units as compile fastest.
@@ -146,6 +154,11 @@ LoweredTarget lower_for(const Graph& graph, build::Isa isa, const Options& optio
     for (size_t i = unit; i < out.kernels.size(); i += units) part.push_back(&out.kernels[i]);
     if (part.empty()) continue;
     out.sources.push_back(emit::to_cpp(part, target));
+    report.source += out.sources.back();
+    trace.write("source", "cpp", out.sources.back());
+  }
+  if (!out.source_kernels.empty()) {
+    out.sources.push_back(emit::to_cpp(out.source_kernels));
     report.source += out.sources.back();
     trace.write("source", "cpp", out.sources.back());
   }
@@ -265,7 +278,12 @@ Compiled compile(Graph graph, const Options& options) {
     watch.lap();
     std::shared_ptr<build::Binary> binary;
     if (!lowered.sources.empty() && !options.dry_run) {
-      binary = std::make_shared<build::Binary>(build::build_host_library(lowered.sources, build::CompileOptions{.isa = lowered.isa}, cache));
+      try {
+        binary = std::make_shared<build::Binary>(build::build_host_library(lowered.sources, library_options(lowered.isa, lowered.source_kernels), cache));
+      } catch (const build::BuildError& error) {
+        blame_source_kernel(error, lowered.source_kernels);
+        throw;
+      }
       report.from_cache = binary->statistics.hits > 0;
     }
     report.build_seconds = watch.lap();

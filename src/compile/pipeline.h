@@ -73,6 +73,7 @@ struct LoweredTarget {
   build::Isa isa = build::Isa::Baseline;            // never Native
   program::Program program;
   std::vector<kernel::Kernel> kernels;
+  std::vector<op::SourceKernelInstance> source_kernels;   // user-written ones
   std::vector<std::string> sources;
 };
 LoweredTarget lower_for(const graph::Graph& graph, build::Isa isa, const Options& options, Report& report, Trace& trace);

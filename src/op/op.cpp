@@ -102,6 +102,10 @@ void OpTable::add(OpRecord record) {
     if (!record.infer) record.infer = infer_by_rule;
     if (!record.reference) record.reference = reference_by_rule;
   }
+  if (record.kernel) {
+    check_source_kernel(record);
+    record.family = Family::Extern;
+  }
   std::string name = record.name;
   std::unique_ptr<OpRecord> owned = std::make_unique<OpRecord>(std::move(record));
   order_.push_back(owned.get());
@@ -278,7 +282,7 @@ std::vector<TensorType> infer_types(const OpRecord& record, std::span<const Tens
 
 std::vector<Tensor> run_reference(const OpRecord& record, std::span<const Tensor> inputs, const Attrs& concrete_attrs,
                                   int64_t output_count) {
-  FL_CHECK(record.reference != nullptr, "{}: the op has no reference", record.name);
+  FL_SUPPORTED(record.reference != nullptr, "{}: the op has no reference, so that only its kernel can tell its result", record.name);
   std::vector<TensorType> types;
   std::vector<char> present;
   for (const Tensor& input : inputs) {

@@ -19,6 +19,7 @@
 
 #include "fuseloom/tensor.h"
 #include "op/attrs.h"
+#include "op/source_kernel.h"
 #include "op/type.h"
 
 namespace fuseloom::op {
@@ -153,6 +154,7 @@ struct OpRecord {
   std::optional<ScalarNode> scalar;        // the parsed rule
   IndexMapFn index_map;                    // View ops
   Combine combine = Combine::None;         // Reduction and Scan ops
+  std::optional<SourceKernel> kernel;      // Extern ops of the user: C++ text
   DecomposeFn decompose;                   // when present, the decompose pass replaces the node (but see keep_whole)
   bool commutative = false;
   bool has_side_results = false;           // defines symbols (attribute `defines`), so it is never dropped while they are used
@@ -163,7 +165,7 @@ struct OpRecord {
 
 class OpTable {
  public:
-  void add(OpRecord record);               // throws InternalError for a name used twice; parses the rule
+  void add(OpRecord record);               // throws InternalError for a name used twice; parses the rule, checks the kernel
   const OpRecord* find(std::string_view name) const;     // nullptr when unknown
   const OpRecord& at(std::string_view name) const;       // throws UserError naming the op and close names
   std::vector<const OpRecord*> all() const;              // in order of addition

@@ -153,22 +153,17 @@ class ProgramParser {
     switch (kind) {
       case sym::Kind::Const: need(args.empty()); return value;
       case sym::Kind::Symbol: need(args.empty()); return Expr::symbol(symbols[static_cast<size_t>(value)]);
-      case sym::Kind::Add: {
-        need(!args.empty());
-        Expr sum = args[0];
-        for (size_t i = 1; i < args.size(); ++i) sum = sum + args[i];
-        return sum;
-      }
-      case sym::Kind::Mul: need(!args.empty()); return sym::product(args);
-      case sym::Kind::FloorDiv: need(args.size() == 2); return sym::floor_div(args[0], args[1]);
-      case sym::Kind::Mod: need(args.size() == 2); return sym::mod(args[0], args[1]);
-      case sym::Kind::Min: need(args.size() == 2); return sym::min(args[0], args[1]);
-      case sym::Kind::Max: need(args.size() == 2); return sym::max(args[0], args[1]);
-      case sym::Kind::Eq: need(args.size() == 2); return sym::eq(args[0], args[1]);
-      case sym::Kind::Ne: need(args.size() == 2); return sym::ne(args[0], args[1]);
-      case sym::Kind::Lt: need(args.size() == 2); return sym::lt(args[0], args[1]);
-      case sym::Kind::Le: need(args.size() == 2); return sym::le(args[0], args[1]);
-      case sym::Kind::Select: need(args.size() == 3); return sym::select(args[0], args[1], args[2]);
+      case sym::Kind::Add:
+      case sym::Kind::Mul:
+      case sym::Kind::Min:
+      case sym::Kind::Max: need(!args.empty()); return sym::build(kind, args);
+      case sym::Kind::FloorDiv:
+      case sym::Kind::Mod:
+      case sym::Kind::Eq:
+      case sym::Kind::Ne:
+      case sym::Kind::Lt:
+      case sym::Kind::Le: need(args.size() == 2); return sym::build(kind, args);
+      case sym::Kind::Select: need(args.size() == 3); return sym::build(kind, args);
     }
     damaged("expression {} is of no kind", number);
   }

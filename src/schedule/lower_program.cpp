@@ -125,10 +125,13 @@ class ProgramLowering {
       kernel::verify(kernel);
       out_.kernels.push_back(kernel);
     }
+    return kernel_index(kernel.name);
+  }
+  int32_t kernel_index(const std::string& name) {
     for (size_t i = 0; i < program_.kernels.size(); ++i) {
-      if (program_.kernels[i].name == kernel.name) return static_cast<int32_t>(i);
+      if (program_.kernels[i].name == name) return static_cast<int32_t>(i);
     }
-    program_.kernels.push_back({kernel.name});
+    program_.kernels.push_back({name});
     return static_cast<int32_t>(program_.kernels.size()) - 1;
   }
 
@@ -322,6 +325,10 @@ class ProgramLowering {
       if (!read_by_nodes(node.outputs[0]) && !is_output(node.outputs[0])) return;
       line = line_of(group);
     }
+    if (node.op->kernel && !options_.cuda) {
+      lower_source_kernel(group.nodes[0], std::move(line));
+      return;
+    }
     program::Call call{.op = node.op, .attrs = node.attrs};
     for (const ValueId input : node.inputs) call.inputs.push_back(buffer(input));
     for (const ValueId output : node.outputs) {
@@ -330,6 +337,30 @@ class ProgramLowering {
     if (node.op->name != "bind_symbols") call.defines = defines_of(node);
     line.what = std::move(call);
     program_.lines.push_back(std::move(line));
+  }
+  void lower_source_kernel(NodeId id, program::Line line) {
+    const Node& node = graph_.node(id);
+    SourceLaunch lowered = schedule::lower_source_kernel(graph_, id, options_.hint, options_.tuned);
+    program::Launch launch{.variants = std::move(lowered.variants), .sizes = std::move(lowered.sizes), .work = lowered.work, .bytes = lowered.bytes};
+    for (size_t v = 0; v < launch.variants.size(); ++v) {
+      const op::SourceKernelInstance& kernel = lowered.kernels[v];
+      if (kernel_names_.insert(kernel.name).second) out_.source_kernels.push_back(kernel);
+      launch.variants[v].kernel = kernel_index(kernel.name);
+      out_.explanation += fmt::format("kernel of op {}: configuration {} as {}\n", node.op->name, kernel.configuration, kernel.name);
+    }
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      BufferId read = buffer(node.inputs[i]);
+      if (std::find(lowered.mutated.begin(), lowered.mutated.end(), i) != lowered.mutated.end()) {
+        const BufferId copy = program_.add_buffer({.kind = BufferKind::Temporary, .type = graph_.type(node.inputs[i])});
+        program_.lines.push_back(program::Line{.what = program::Copy{read, copy}, .nodes = {}, .origin = fmt::format("{}: input {} may be written to", line.origin, i)});
+        read = copy;
+      }
+      launch.buffers.push_back(read);
+    }
+    for (const ValueId output : node.outputs) launch.buffers.push_back(buffer(output));
+    line.what = std::move(launch);
+    program_.lines.push_back(std::move(line));
+    ++out_.launches;
   }
   bool is_output(ValueId value) const {
     return std::find(graph_.outputs().begin(), graph_.outputs().end(), value) != graph_.outputs().end();

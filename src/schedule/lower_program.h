@@ -6,6 +6,7 @@
 
 #include "program/program.h"
 #include "schedule/lower.h"
+#include "schedule/source_kernel.h"
 
 namespace fuseloom::schedule {
 
@@ -13,12 +14,14 @@ struct LowerOptions {
   CpuTarget target;
   std::optional<CudaTarget> cuda;      // present: lower for CUDA instead
   GroupOptions grouping;
+  TunedConfigurations tuned;           // of user-written kernels
   SizeHint hint;                       // typical sizes: they steer choices and the memory plan, never results
 };
 
 struct LoweredProgram {
   program::Program program;
   std::vector<kernel::Kernel> kernels; // of the program and all nested ones, each once (B11)
+  std::vector<op::SourceKernelInstance> source_kernels;   // user-written ones, each once
   Grouping grouping;                   // of the outermost graph
   std::string explanation;             // groups, choices and boundaries, nested graphs included (C9)
   size_t launches = 0;                 // Launch lines, nested programs included

@@ -60,6 +60,7 @@ Expr lt(const Expr& a, const Expr& b) { return Algebra().compare(Kind::Lt, a, b)
 Expr le(const Expr& a, const Expr& b) { return Algebra().compare(Kind::Le, a, b); }
 Expr select(const Expr& condition, const Expr& a, const Expr& b) { return Algebra().select(condition, a, b); }
 Expr product(std::span<const Expr> factors) { return Algebra().product(factors); }
+Expr build(Kind kind, std::span<const Expr> args) { return Algebra().build(kind, args); }
 
 Expr round_up(const Expr& a, int64_t multiple) {
   FL_CHECK(multiple > 0, "round_up to a multiple of {}", multiple);

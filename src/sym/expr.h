@@ -68,6 +68,8 @@ Expr lt(const Expr& a, const Expr& b);
 Expr le(const Expr& a, const Expr& b);
 Expr select(const Expr& condition, const Expr& a, const Expr& b);
 Expr product(std::span<const Expr> factors);
+// kind(args...), for every kind but Const and Symbol. Add, Mul, Min and Max take any number of arguments from one on.
+Expr build(Kind kind, std::span<const Expr> args);
 Expr round_up(const Expr& a, int64_t multiple);
 
 // Text: infix with floor division `/` and `%` printed as calls: `s0*4 + min(h, 3) + floor_div(w, 2)`, `mod(a, 4)`,

@@ -58,6 +58,19 @@ Program small_program() {
   return program;
 }
 
+TEST(Archive, GivesBackEveryKindOfExpression) {
+  const std::string text = R"(program p(%x: f32[a, b, c]) symbols {a in 0 .. inf, b in 1 .. 64, c in 0 .. inf multiple 4} nonzero {b} {
+  temporary %y: f32[a + b + c*2, min(a, b, c), max(a, b, c, 5), floor_div(a + 3, b), mod(a, b)]
+  launch k(%x, %y) sizes (a*b*c, select(lt(a, b), c, 7), eq(a, c), ne(a, c), le(a, c), -a) extent a
+  return "y" = %y: f32[a + b + c*2, min(a, b, c), max(a, b, c, 5), floor_div(a + 3, b), mod(a, b)]
+}
+)";
+  Program program = parse_program(text, op::standard_ops());
+  const std::string printed = to_string(program);
+  const AlignedBytes file = written(contents_of(std::move(program)));
+  EXPECT_EQ(to_string(ArchiveReader(file.bytes, file.owner, "file").target(0, op::standard_ops()).program), printed);
+}
+
 ArchiveReader open(const AlignedBytes& file) { return ArchiveReader(file.bytes, file.owner, "file"); }
 
 // Everything a loader reads.
