@@ -701,26 +701,13 @@ ScalarId LoopBuilder::window(NodeId id, const Index& index, const std::vector<Ex
   accumulate(result, value);
   close_local_axes(id);
   close();
-  if (maximum) return result;
-  // Average: divide by the number of positions that count.
-  const size_t spatial = x.shape.size() - 2;
-  const std::vector<int64_t> kernel_sizes = node.attrs.integers("kernel");
-  const std::vector<int64_t> ones(spatial, 1);
-  const std::vector<int64_t> strides = node.attrs.integers("strides", ones);
-  const std::vector<int64_t> dilations = node.attrs.integers("dilations", ones);
-  const op::Shape low = node.attrs.has("pads_low") ? node.attrs.shape("pads_low") : op::Shape(spatial, 0);
-  const op::Shape high = node.attrs.has("pads_high") ? node.attrs.shape("pads_high") : op::Shape(spatial, 0);
-  const bool with_padding = node.attrs.integer("count_include_pad", 0) != 0;
-  Expr count = 1;
-  for (size_t d = 0; d < spatial; ++d) {
-    const Expr start = index[2 + d] * strides[d] - low[d];
-    const Expr first = with_padding ? Expr(-low[d]) : Expr(0);
-    const Expr end = with_padding ? x.shape[2 + d] + high[d] : x.shape[2 + d];
-    const Expr from = sym::max(0, sym::ceil_div(first - start, dilations[d]));
-    const Expr to = sym::min(kernel_sizes[d], sym::ceil_div(end - start, dilations[d]));
-    count = count * sym::max(0, to - from);
-  }
-  return round_to(declared, apply("div", type, {result, index_value(type, count)}));
+  return pooled(node, index, result);
+}
+
+ScalarId LoopBuilder::pooled(const Node& node, const Index& index, ScalarId result) {
+  if (node.op->name == "max_pool") return result;
+  const DType declared = graph_.type(node.outputs[0]).dtype;
+  return round_to(declared, apply("div", dtype(result), {result, index_value(dtype(result), window_count(graph_, node, index))}));
 }
 
 void LoopBuilder::store(std::span<const ValueId> values) {

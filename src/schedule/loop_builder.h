@@ -37,6 +37,8 @@ class LoopBuilder {
   // Loops over the axes that a node folds in place; positions along them.
   std::vector<sym::Expr> open_local_axes(NodeId id);
   void close_local_axes(NodeId id);
+  // A pool's result from what its window combines to.
+  ScalarId pooled(const graph::Node& pool, const Index& index, ScalarId combined);
   void open_if(const sym::Expr& condition);
   void close();
   // A body that belongs to a statement other than a loop (the operands and the epilogue of Contract).

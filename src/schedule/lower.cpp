@@ -5,10 +5,9 @@
 #include "base/check.h"
 #include "schedule/lower_contraction.h"
 #include "schedule/lower_cuda.h"
-#include "schedule/lower_direct_convolution.h"
 #include "schedule/lower_loops.h"
 #include "schedule/lower_scan.h"
-#include "schedule/read.h"
+#include "schedule/lower_window.h"
 #include "sym/evaluator.h"
 
 namespace fuseloom::schedule {
@@ -39,11 +38,10 @@ Expr moved_bytes(const graph::Graph& graph, const Group& group) {
 }
 
 LoweredGroup lower_group(const graph::Graph& graph, const Group& group, const CpuTarget& target, const SizeHint& hint) {
+  if (const std::optional<NodeId> window = direct_window(graph, group)) return lower_window(graph, group, *window, target);
   switch (group.kind) {
     case GroupKind::Loops: return lower_loops(graph, group, target, hint);
-    case GroupKind::Contraction:
-      if (is_direct_convolution(graph, graph.node(group.contraction))) return lower_direct_convolution(graph, group, target);
-      return lower_contraction(graph, group, target, hint);
+    case GroupKind::Contraction: return lower_contraction(graph, group, target, hint);
     case GroupKind::Scan: return lower_scan(graph, group, target, hint);
     case GroupKind::Call:
     case GroupKind::Alias:

@@ -158,6 +158,28 @@ GuardedIndex window_read(const Graph& graph, const Node& node, const Index& resu
   return read;
 }
 
+Expr window_count(const Graph& graph, const Node& node, const Index& result) {
+  const op::Shape& x = graph.type(node.inputs[0]).shape;
+  const size_t spatial = x.size() - 2;
+  const std::vector<int64_t> kernel_sizes = node.attrs.integers("kernel");
+  const std::vector<int64_t> ones(spatial, 1);
+  const std::vector<int64_t> strides = node.attrs.integers("strides", ones);
+  const std::vector<int64_t> dilations = node.attrs.integers("dilations", ones);
+  const op::Shape low = node.attrs.has("pads_low") ? node.attrs.shape("pads_low") : op::Shape(spatial, 0);
+  const op::Shape high = node.attrs.has("pads_high") ? node.attrs.shape("pads_high") : op::Shape(spatial, 0);
+  const bool with_padding = node.attrs.integer("count_include_pad", 0) != 0;
+  Expr count = 1;
+  for (size_t d = 0; d < spatial; ++d) {
+    const Expr start = result[2 + d] * strides[d] - low[d];
+    const Expr first = with_padding ? Expr(-low[d]) : Expr(0);
+    const Expr end = with_padding ? x[2 + d] + high[d] : x[2 + d];
+    const Expr from = sym::max(0, sym::ceil_div(first - start, dilations[d]));
+    const Expr to = sym::min(kernel_sizes[d], sym::ceil_div(end - start, dilations[d]));
+    count = count * sym::max(0, to - from);
+  }
+  return count;
+}
+
 Index weight_read(const Graph&, const Node&, const Index& result, std::span<const Expr> folded) {
   Index index{result[1]};
   index.insert(index.end(), folded.begin(), folded.end());

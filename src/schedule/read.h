@@ -44,6 +44,8 @@ struct GuardedIndex {
 // Pools and convolutions: position in x, from the position of the result and the folded axes' indices
 // (for convolutions: channel in the group, then the kernel position).
 GuardedIndex window_read(const graph::Graph& graph, const graph::Node& node, const Index& result, std::span<const sym::Expr> folded);
+// How many positions of an average pool's window count at the position of the result.
+sym::Expr window_count(const graph::Graph& graph, const graph::Node& node, const Index& result);
 // Convolutions: position in w.
 Index weight_read(const graph::Graph& graph, const graph::Node& node, const Index& result, std::span<const sym::Expr> folded);
 

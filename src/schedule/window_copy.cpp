@@ -15,22 +15,30 @@ std::vector<int64_t> attribute(const Node& node, std::string_view name, size_t s
   return node.attrs.integers(name, std::vector<int64_t>(spatial, 1));
 }
 
-}  // namespace
+bool is_pool(const Node& node) { return node.op->name != "conv"; }
 
-Expr WindowCopy::reach(const Graph& graph, const Node& convolution, size_t axis) {
-  const size_t spatial = graph.type(convolution.inputs[0]).shape.size() - 2;
-  const Expr size = window_extents(graph, convolution)[1 + axis];
-  return sym::floor_div((size - 1) * attribute(convolution, "dilations", spatial)[axis], attribute(convolution, "strides", spatial)[axis]);
+std::vector<Expr> kernel_of(const Graph& graph, const Node& node) {
+  std::vector<Expr> sizes = window_extents(graph, node);
+  if (is_pool(node)) sizes.insert(sizes.begin(), 1);
+  return sizes;
 }
 
-WindowCopy::WindowCopy(const Graph& graph, const Node& convolution, Expr row_limit, Expr column_limit)
-    : graph_(graph), node_(convolution), x_(graph.type(convolution.inputs[0]).shape), spatial_(x_.size() - 2),
-      kernel_(window_extents(graph, convolution)), strides_(attribute(convolution, "strides", spatial_)),
-      dilations_(attribute(convolution, "dilations", spatial_)),
-      pads_(convolution.attrs.has("pads_low") ? convolution.attrs.shape("pads_low") : op::Shape(spatial_, 0)),
+}  // namespace
+
+Expr WindowCopy::reach(const Graph& graph, const Node& window, size_t axis) {
+  const size_t spatial = graph.type(window.inputs[0]).shape.size() - 2;
+  const Expr size = kernel_of(graph, window)[1 + axis];
+  return sym::floor_div((size - 1) * attribute(window, "dilations", spatial)[axis], attribute(window, "strides", spatial)[axis]);
+}
+
+WindowCopy::WindowCopy(const Graph& graph, const Node& window, Expr row_limit, Expr column_limit)
+    : graph_(graph), node_(window), x_(graph.type(window.inputs[0]).shape), spatial_(x_.size() - 2),
+      pool_(is_pool(window)), kernel_(kernel_of(graph, window)), strides_(attribute(window, "strides", spatial_)),
+      dilations_(attribute(window, "dilations", spatial_)),
+      pads_(window.attrs.has("pads_low") ? window.attrs.shape("pads_low") : op::Shape(spatial_, 0)),
       row_limit_(std::move(row_limit)), column_limit_(std::move(column_limit)) {
-  if (has_rows()) row_reach_ = reach(graph, convolution, row());
-  column_reach_ = reach(graph, convolution, column());
+  if (has_rows()) row_reach_ = reach(graph, window, row());
+  column_reach_ = reach(graph, window, column());
 }
 
 Expr WindowCopy::phases(size_t axis) const { return kernel_[1 + axis].is_const(1) ? Expr(1) : Expr(strides_[axis]); }
@@ -48,7 +56,9 @@ Expr WindowCopy::elements() const {
   return planes * (row_limit_ + row_reach_) * pitch() + column_reach_;
 }
 
-Expr WindowCopy::position(std::span<const Expr> folded) const {
+Expr WindowCopy::position(std::span<const Expr> at) const {
+  std::vector<Expr> folded(at.begin(), at.end());
+  if (pool_) folded.insert(folded.begin(), 0);
   Expr plane = folded[0], shift = 0;
   for (size_t d = 0; d + 2 < spatial_; ++d) plane = plane * kernel_[1 + d] + folded[1 + d];
   if (has_rows()) {
@@ -70,11 +80,12 @@ void WindowCopy::fill(LoopBuilder& build, kernel::BufferId buffer, const Index& 
     ++loops;
     return Expr::symbol(name);
   };
-  const ScalarId zero = build.constant(build.kernel().buffer(buffer).dtype, 0);
+  const DType dtype = build.kernel().buffer(buffer).dtype;
+  const ScalarId padding = build.identity_of(node_.op->name == "max_pool" ? op::Combine::Max : op::Combine::Add, dtype);
   std::vector<Expr> folded(1 + spatial_, 0);
   folded[0] = loop("window_c_", kernel_[0]);
   for (size_t d = 0; d + 2 < spatial_; ++d) folded[1 + d] = loop(fmt::format("window_z{}_", d), kernel_[1 + d]);
-  GuardedIndex at = window_read(graph_, node_, result, folded);
+  GuardedIndex at = window_read(graph_, node_, result, std::span<const Expr>(folded).subspan(pool_ ? 1 : 0));
   Expr inside = 1;
   for (size_t d = 0; d + 2 < spatial_; ++d) inside = inside * sym::le(0, at.index[2 + d]) * sym::lt(at.index[2 + d], x_[2 + d]);
   Expr place = folded[0];
@@ -104,7 +115,7 @@ void WindowCopy::fill(LoopBuilder& build, kernel::BufferId buffer, const Index& 
   const Expr x = Expr::symbol("window_x_");
   if (!low.is_const(0)) {
     build.open("window_x_", 0, low, Binding::Serial);
-    store(x, zero);
+    store(x, padding);
     build.close();
   }
   build.open("window_x_", low, high, Binding::Vector, lanes, 1);
@@ -112,7 +123,7 @@ void WindowCopy::fill(LoopBuilder& build, kernel::BufferId buffer, const Index& 
   store(x, build.value_at(node_.inputs[0], at.index));
   build.close();
   build.open("window_x_", high, count, Binding::Serial);
-  store(x, zero);
+  store(x, padding);
   build.close();
   for (; loops > 0; --loops) build.close();
 }

@@ -1,9 +1,9 @@
-// The input of a convolution, copied so that every kernel position reads whole vectors and nothing outside.
+// The input of a convolution or a pool, copied so that every kernel position reads whole vectors and nothing outside.
 //
 // A block of the result is rows x columns (the last two spatial axes; one spatial axis is one row). Its input lies in the
 // worker's scratch as planes
 //     [channel of the group][kernel position of the outer spatial axes][row phase][column phase][row][column]
-// padded with zeros. A phase holds every stride-th row (column), so that the element under result position (r, c) and kernel
+// padded with zeros (a maximum: with what never wins). A phase holds every stride-th row (column), so that the element under result position (r, c) and kernel
 // position k is  plane(k) + (r + row shift(k)) * pitch + c + column shift(k):  one element further for the next column, one
 // pitch further for the next row, whatever strides, dilations and pads are. With r * pitch + c as one index n, a
 // convolution is a matrix product whose right operand needs no gathering; between two rows lie `shift` positions whose
@@ -16,10 +16,10 @@ namespace fuseloom::schedule {
 class WindowCopy {
  public:
   // `row_limit`, `column_limit`: the most rows and columns a block can have (expressions over sizes alone).
-  WindowCopy(const graph::Graph& graph, const graph::Node& convolution, sym::Expr row_limit, sym::Expr column_limit);
+  WindowCopy(const graph::Graph& graph, const graph::Node& window, sym::Expr row_limit, sym::Expr column_limit);
 
   // How far the kernel reaches to the right of a block's columns (below its rows), in columns (rows) of a phase.
-  static sym::Expr reach(const graph::Graph& graph, const graph::Node& convolution, size_t axis);
+  static sym::Expr reach(const graph::Graph& graph, const graph::Node& window, size_t axis);
   sym::Expr pitch() const { return column_limit_ + column_reach_; }
   sym::Expr elements() const;
 
@@ -27,7 +27,7 @@ class WindowCopy {
   // row and column; its channel is any of the group.
   void fill(LoopBuilder& build, kernel::BufferId buffer, const Index& result, const sym::Expr& rows, const sym::Expr& columns,
             int32_t lanes) const;
-  // Where kernel position (channel, spatial...) lies for the block's first row and column.
+  // Where kernel position (channel unless it is a pool, spatial...) lies for the block's first row and column.
   sym::Expr position(std::span<const sym::Expr> folded) const;
 
  private:
@@ -42,7 +42,8 @@ class WindowCopy {
   const graph::Node& node_;
   const op::Shape& x_;
   size_t spatial_ = 1;
-  std::vector<sym::Expr> kernel_;              // channels of a group, then the kernel's sizes
+  bool pool_ = false;
+  std::vector<sym::Expr> kernel_;              // channels of a group (1 for a pool), then the kernel's sizes
   std::vector<int64_t> strides_, dilations_;
   op::Shape pads_;
   sym::Expr row_limit_, column_limit_, row_reach_ = 0, column_reach_ = 0;

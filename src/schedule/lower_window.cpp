@@ -1,6 +1,7 @@
-#include "schedule/lower_direct_convolution.h"
+#include "schedule/lower_window.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/check.h"
 #include "schedule/loop_builder.h"
@@ -20,10 +21,32 @@ constexpr int64_t kFewPositions = 12;             // kernel positions whose sums
 
 }  // namespace
 
-LoweredGroup lower_direct_convolution(const Graph& graph, const Group& group, const CpuTarget& target) {
+std::optional<NodeId> direct_window(const Graph& graph, const Group& group) {
+  if (group.kind == GroupKind::Contraction) {
+    if (is_direct_convolution(graph, graph.node(group.contraction))) return group.contraction;
+    return std::nullopt;
+  }
+  // A pool in loops of its own: its result's positions are the axes.
+  if (group.kind != GroupKind::Loops || group.local_axes.size() != 1) return std::nullopt;
+  const NodeId window = group.local_axes.begin()->first;
+  if (loop_role(graph, window) != LoopRole::Window) return std::nullopt;
+  const std::vector<Use>& uses = group.uses.at(graph.node(window).outputs[0]);
+  if (uses.size() != 1 || !uses[0].guards.empty()) return std::nullopt;
+  std::set<std::string> seen;
+  for (const Expr& at : uses[0].index) {
+    if (!at.is_const(0) && !(at.is_symbol() && seen.insert(at.name()).second)) return std::nullopt;
+  }
+  for (const Axis& axis : group.axes) {
+    if (axis.reduced || seen.count(axis.name) == 0) return std::nullopt;
+  }
+  return window;
+}
+
+LoweredGroup lower_window(const Graph& graph, const Group& group, NodeId window_id, const CpuTarget& target) {
   const AxisPlan plan(graph, group, accesses_of(graph, group), AxisPlan::Merge::Off);
   LoopBuilder build(graph, group, plan);
-  const Node& node = graph.node(group.contraction);
+  const Node& node = graph.node(window_id);
+  const bool pool = node.op->name != "conv", maximum = node.op->name == "max_pool";
   const ValueId value = node.outputs[0];
   const op::TensorType& type = graph.type(value);
   const DType dtype = compute_dtype(type.dtype);
@@ -62,32 +85,36 @@ LoweredGroup lower_direct_convolution(const Graph& graph, const Group& group, co
     offset = offset + Expr::symbol("row_") * window.pitch();
   }
   Expr kernel_positions = 1;
-  for (const Axis& axis : group.local_axes.at(group.contraction)) kernel_positions = kernel_positions * axis.extent;
+  for (const Axis& axis : group.local_axes.at(window_id)) kernel_positions = kernel_positions * axis.extent;
   const bool few = kernel_positions.is_const() && *kernel_positions.as_const() <= kFewPositions;
   build.open("column_", 0, has_rows ? columns : count, Binding::Vector, lanes, few ? 2 : 1);
   if (at[rank - 1].is_symbol()) build.define(at[rank - 1].name(), (has_rows ? Expr(0) : low) + Expr::symbol("column_"));
   ScalarId sum = build.reserve(dtype);
-  build.open_reduce({kernel::Accumulator{.result = sum, .combine = op::Combine::Add}});
-  const std::vector<Expr> folded = build.open_local_axes(group.contraction);
+  build.open_reduce({kernel::Accumulator{.result = sum, .combine = maximum ? op::Combine::Max : op::Combine::Add}});
+  const std::vector<Expr> folded = build.open_local_axes(window_id);
   const ScalarId x = build.element_of(buffer, window.position(folded) + offset);
-  const ScalarId w = build.value_at(node.inputs[1], weight_read(graph, node, at, folded));
-  build.accumulate(sum, build.apply("mul", dtype, {x, w}));
-  build.close_local_axes(group.contraction);
+  build.accumulate(sum, pool ? x : build.apply("mul", dtype, {x, build.value_at(node.inputs[1], weight_read(graph, node, at, folded))}));
+  build.close_local_axes(window_id);
   build.close();
-  if (node.inputs.size() > 2 && node.inputs[2].valid()) sum = build.apply("add", dtype, {sum, build.value_at(node.inputs[2], {at[1]})});
-  build.set_result(group.contraction, build.round_to(type.dtype, sum));
+  if (pool) {
+    sum = build.pooled(node, at, sum);
+  } else {
+    if (node.inputs.size() > 2 && node.inputs[2].valid()) sum = build.apply("add", dtype, {sum, build.value_at(node.inputs[2], {at[1]})});
+    sum = build.round_to(type.dtype, sum);
+  }
+  build.set_result(window_id, sum);
   build.store(group.outputs);
   build.close();
   if (has_rows) build.close();
   if (core) build.close();
 
   LoweredGroup lowered;
-  LoweredKernel kernel = build.finish("convolution");
+  LoweredKernel kernel = build.finish(pool ? "pool" : "convolution");
   kernel.bytes = moved_bytes(graph, group);
   Expr count_of_products = kernel_positions;
   for (const Axis& axis : group.axes) count_of_products = count_of_products * axis.extent;
   kernel.work = sym::floor_div(count_of_products, 10) + sym::floor_div(kernel.bytes, 10);
-  lowered.choice = Choice{.schedule = "direct convolution", .vector_axis = at[rank - 1].is_symbol() ? at[rank - 1].name() : "", .width = lanes, .unroll = few ? 2 : 1};
+  lowered.choice = Choice{.schedule = pool ? "pool" : "direct convolution", .vector_axis = at[rank - 1].is_symbol() ? at[rank - 1].name() : "", .width = lanes, .unroll = few ? 2 : 1};
   lowered.kernels.push_back(std::move(kernel));
   return lowered;
 }
