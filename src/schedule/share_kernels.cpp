@@ -70,7 +70,20 @@ program::BufferId constants_of(program::Program& program, const std::vector<doub
                              .type = {DType::F32, {static_cast<int64_t>(values.size())}}, .index = index});
 }
 
-Kernel shared_kernel(Kernel form, const std::vector<Kernel>& kernels, const std::vector<Member>& members, std::vector<Replacement>& replacements) {
+// Sizes of a program's buffers are not negative, whatever the interval of their expression says.
+std::set<Expr> dimensions_of(program::Program& program) {
+  std::set<Expr> dimensions;
+  for_each_program(program, [&](const program::Program& each) {
+    for (const program::Buffer& buffer : each.buffers) dimensions.insert(buffer.type.shape.begin(), buffer.type.shape.end());
+  });
+  return dimensions;
+}
+
+// A size that a kernel should be given instead of computing it, again and again, from the program's symbols.
+bool is_derived(const Expr& size) { return !size.is_const() && !size.is_symbol(); }
+
+Kernel shared_kernel(Kernel form, const std::vector<Kernel>& kernels, const std::vector<Member>& members, const std::set<Expr>& dimensions,
+                     std::vector<Replacement>& replacements) {
   const std::vector<std::string> parameters = form.symbols;
   form.symbols.clear();
   form.facts = {};
@@ -89,9 +102,14 @@ Kernel shared_kernel(Kernel form, const std::vector<Kernel>& kernels, const std:
     by[parameters[i]] = Expr::symbol(found->second);
     if (!fresh) continue;
     form.symbols.push_back(found->second);
-    sym::Range range = sym::bounds(column[0], kernels[members[0].kernel].facts);
+    const auto range_of = [&](size_t m) {
+      sym::Range range = sym::bounds(column[m], kernels[members[m].kernel].facts);
+      if (dimensions.count(column[m]) != 0) range.low = std::max<int64_t>(range.low, 0);
+      return range;
+    };
+    sym::Range range = range_of(0);
     for (size_t m = 0; m < members.size(); ++m) {
-      range = either(range, sym::bounds(column[m], kernels[members[m].kernel].facts));
+      range = either(range, range_of(m));
       replacements[m].sizes.push_back(column[m]);
     }
     form.facts.symbols[found->second] = range;
@@ -144,18 +162,22 @@ std::map<std::string, std::string> share_kernels(program::Program& program, std:
   }
   std::map<std::string, Replacement> replaced;           // by old name
   std::map<size_t, Kernel> in_place_of;                  // by the index of a class' first kernel
+  const std::set<Expr> dimensions = dimensions_of(program);
   for (auto& [form, members] : classes) {
-    if (members.size() == 1) continue;
+    if (members.size() == 1 && std::none_of(members[0].values.begin(), members[0].values.end(), is_derived)) continue;
     std::vector<Replacement> replacements;
-    Kernel made = shared_kernel(std::move(form), kernels, members, replacements);
+    Kernel made = shared_kernel(std::move(form), kernels, members, dimensions, replacements);
     for (size_t m = 0; m < members.size(); ++m) replaced[kernels[members[m].kernel].name] = std::move(replacements[m]);
     in_place_of.emplace(members[0].kernel, std::move(made));
   }
+  // Two general forms can come out equal once constants are back in place.
   std::vector<Kernel> left;
+  std::set<std::string> names_left;
   for (size_t i = 0; i < kernels.size(); ++i) {
     const auto shared = in_place_of.find(i);
-    if (shared != in_place_of.end()) left.push_back(std::move(shared->second));
-    else if (replaced.count(kernels[i].name) == 0) left.push_back(std::move(kernels[i]));
+    if (shared == in_place_of.end() && replaced.count(kernels[i].name) != 0) continue;
+    Kernel& kernel = shared == in_place_of.end() ? kernels[i] : shared->second;
+    if (names_left.insert(kernel.name).second) left.push_back(std::move(kernel));
   }
   kernels = std::move(left);
 
