@@ -463,9 +463,12 @@ class Grouper {
           std::vector<op::TensorType> inputs;
           for (const ValueId input : node.inputs) inputs.push_back(graph_.type(input));
           const op::IndexContext context{.inputs = inputs, .output = type, .attrs = node.attrs};
+          std::vector<Expr> earlier;   // pieces are tried in order: a later one is read where none before it holds
           for (op::IndexPiece& piece : node.op->index_map(context, use.index)) {
             Use next{.index = std::move(piece.indices), .guards = use.guards, .budget = use.budget};
+            if (!next.index.empty()) next.guards.insert(next.guards.end(), earlier.begin(), earlier.end());
             next.guards.insert(next.guards.end(), piece.guards.begin(), piece.guards.end());
+            if (!piece.guards.empty()) earlier.push_back(sym::eq(sym::product(piece.guards), 0));
             next.budget = std::min(next.budget, broadcast_budget(group, use.index, next.index));
             read(group_id, node.inputs[piece.input], std::move(next));
           }
