@@ -166,11 +166,28 @@ class LoadedProgramBuilder {
     }
   }
 
+  // Of a buffer that `line` names: the line behind which its value is there. A group of nodes may be several launches, some of
+  // which are skipped for some sizes, so that it is the last one of them that names the buffer and does not overwrite it.
+  int32_t last_writer(const Line& line, int32_t first, BufferId id) const {
+    const Line& writer = program_.lines[static_cast<size_t>(std::max(first, 0))];
+    if (!std::holds_alternative<program::Launch>(line.what) || writer.nodes.empty() || first < 0) return first;
+    int32_t last = first;
+    for (size_t i = static_cast<size_t>(first) + 1; i < program_.lines.size(); ++i) {
+      const auto* launch = std::get_if<program::Launch>(&program_.lines[i].what);
+      if (launch == nullptr || program_.lines[i].nodes != writer.nodes) break;
+      const bool named = std::find(launch->buffers.begin(), launch->buffers.end(), id) != launch->buffers.end();
+      const bool overwritten = std::any_of(launch->in_place.begin(), launch->in_place.end(), [&](const auto& pair) { return pair.second == id; });
+      if (overwritten) break;
+      if (named) last = static_cast<int32_t>(i);
+    }
+    return last;
+  }
+
   void note_written(const Line& line, int32_t index, Step& step) const {
     for (const BufferId id : program::buffers_of(line)) {
       const int32_t storage_buffer = root(id);
       if (program_.buffers[static_cast<size_t>(storage_buffer)].kind != BufferKind::Temporary) continue;
-      bool written = range(storage_buffer).first == index;
+      bool written = last_writer(line, range(storage_buffer).first, id) == index;
       if (const auto* launch = std::get_if<program::Launch>(&line.what)) {
         for (const auto& [to, from] : launch->in_place) written = written || to == id;
       }

@@ -312,6 +312,23 @@ TEST(Cuda, ManyThreadsAndStreams) {
   EXPECT_EQ(wrong, 0);
 }
 
+TEST(Cuda, AHookSeesWhatTheLaunchThatRunsHasWritten) {
+  // Two ways to compute one node, each with a grid of 0 where the other runs.
+  const Executable e = load_cuda(R"(program p on cuda (%x: f32[n]) {
+    temporary %y: f32[n]
+    launch twice(%x, %y) sizes (n) grid (n*le(n, 4), 1, 1) nodes [0]
+    launch add_one(%x, %y) sizes (n) grid (n*lt(4, n), 1, 1) nodes [0]
+    return "y" = %y: f32[n]
+  })", device(), {.poison = true});
+  std::vector<double> seen;
+  e.set_line_hook([&](const program::Program&, size_t, std::span<const program::BufferId>, std::span<const Tensor> written) {
+    for (const Tensor& tensor : written) seen.push_back(tensor.at(1));
+  });
+  run(e, {counting(3)});
+  run(e, {counting(6)});
+  EXPECT_EQ(seen, (std::vector<double>{2, 2}));
+}
+
 TEST(Cuda, ProfilesLaunches) {
   const Executable chain = load_cuda(kChain);
   chain.set_profiling(true);
