@@ -1,7 +1,6 @@
 // Kernel → CUDA C++ that includes nothing: one text for NVRTC, and, behind cuda_host_prelude(), for a C++ compiler, so that
 // what runs on the device is tested without one. docs/emit-cuda.md.
 #pragma once
-#include <array>
 #include <span>
 #include <string>
 
@@ -21,8 +20,7 @@ std::string to_cuda(std::span<const kernel::Kernel* const> kernels);
 std::string cuda_host_prelude();
 std::string host_entry_name(const std::string& kernel);
 
-// The threads of a block, by the kernel's thread loops.
-std::array<int32_t, 3> block_of(const kernel::Kernel& kernel);
+using kernel::block_of;
 // Dynamic shared memory of a block in bytes, over the kernel's symbols.
 sym::Expr shared_bytes(const kernel::Kernel& kernel);
 

@@ -109,19 +109,6 @@ std::string_view combine_op(op::Combine combine) {
 
 }  // namespace
 
-std::array<int32_t, 3> block_of(const kernel::Kernel& kernel) {
-  std::array<int32_t, 3> block = {1, 1, 1};
-  for_each_loop(kernel.body, [&](const Loop& loop) {
-    const std::optional<size_t> dimension = thread_dimension(loop.binding);
-    if (!dimension) return;
-    const std::optional<int64_t> begin = loop.begin.as_const(), end = loop.end.as_const();
-    FL_CHECK(begin && end && *begin == 0 && *end >= 1 && *end <= 1024, "{}: the thread loop {} runs from {} to {}, expected 0 to a constant up to 1024",
-             kernel.name, loop.axis, sym::to_string(loop.begin), sym::to_string(loop.end));
-    block[*dimension] = std::max(block[*dimension], static_cast<int32_t>(*end));
-  });
-  return block;
-}
-
 sym::Expr shared_bytes(const kernel::Kernel& kernel) {
   sym::Expr end;
   shared_offsets(kernel, end);
@@ -163,7 +150,7 @@ std::string CudaKernelWriter::write() {
     const Buffer& buffer = kernel_.buffers[i];
     const std::string element = prelude_.storage_type(buffer.dtype, 0);
     if (buffer.space == Space::Shared) {
-      out_.line("{}* const {} = ({}*)(shared_memory + {});", element, buffer_names_[i], element, integer(offsets[i]));
+      out_.line("SHARED({}) const {} = (SHARED({}))(shared_memory + ({}));", element, buffer_names_[i], element, integer(offsets[i]));
     } else if (buffer.space == Space::Local) {
       FL_CHECK(buffer.size.is_const(), "{}: the local buffer @{} has {} elements, expected a constant", kernel_.name, buffer.name, sym::to_string(buffer.size));
       out_.line("{} {}[{}];", element, buffer_names_[i], std::max<int64_t>(*buffer.size.as_const(), 1));
@@ -175,7 +162,7 @@ std::string CudaKernelWriter::write() {
   const int threads = block_[0] * block_[1] * block_[2];
   for (const auto& [type, count] : partials_) {
     const int slots = threads % kWarp == 0 ? threads / kWarp : threads;
-    for (int i = 0; i < count; ++i) head += fmt::format("  __shared__ {} partial{}_{}[{}];\n", type, i, type, slots);
+    for (int i = 0; i < count; ++i) head += fmt::format("  SHARED_ARRAY({}, partial{}_{}, {});\n", type, i, type, slots);
   }
   std::string function = fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}({}) {{\n{}{}}}\n", threads, kernel_.name,
                                      fmt::join(parameters, ", "), head, text);
@@ -551,6 +538,13 @@ std::string CudaKernelWriter::lanes_type(DType dtype, int count) {
   return name;
 }
 
+std::string CudaKernelWriter::lanes_place(BufferId id, const std::string& type, const sym::Expr& index, int lane) {
+  const Buffer& buffer = kernel_.buffer(id);
+  const std::string pointer = buffer.space == Space::Shared ? fmt::format("SHARED({})", type)
+                                                            : fmt::format("{}{}*", buffer.access == kernel::Access::Read ? "const " : "", type);
+  return fmt::format("*({})({} + ({}))", pointer, buffer_names_[static_cast<size_t>(id.index)], integer(index, lane));
+}
+
 int CudaKernelWriter::chunk_of(BufferId id, const sym::Expr& index, const std::vector<sym::Expr>& guards) const {
   const Buffer& buffer = kernel_.buffer(id);
   if (!vector_ || vector_->lanes == 1 || static_cast<int>(vector_->active.size()) != vector_->lanes || buffer.space == Space::Local || is_complex(buffer.dtype)) return 1;
@@ -590,7 +584,7 @@ void CudaKernelWriter::let(ScalarId id, const Load& load) {
   Value made{.text = {}, .varying = true};
   for (int from = 0; from < vector_->lanes; from += chunk) {
     const std::string name = names_.declare(fmt::format("{}_{}", kernel_.scalar(id).name, from));
-    const std::string read = fmt::format("*(const {}*)({} + ({}))", type, buffer_names_[static_cast<size_t>(load.buffer.index)], integer(load.index, from));
+    const std::string read = lanes_place(load.buffer, type, load.index, from);
     if (guard.empty()) {
       out_.line("const {} {} = {};", type, name, read);
     } else {
@@ -619,7 +613,7 @@ void CudaKernelWriter::statement(const Store& store) {
     for (int from = 0; from < vector_->lanes; from += chunk) {
       std::string list;
       for (int i = 0; i < chunk; ++i) list += (i == 0 ? "" : ", ") + stored(from + i);
-      out_.line("*({}*)({} + ({})) = {{{{{}}}}};", type, buffer_names_[static_cast<size_t>(store.buffer.index)], integer(store.index, from), list);
+      out_.line("{} = {{{{{}}}}};", lanes_place(store.buffer, type, store.index, from), list);
     }
     if (!guard.empty()) out_.close();
     return;

@@ -99,6 +99,8 @@ class CudaKernelWriter {
   // How many neighbouring elements the lanes' access moves at once; 1: one by one.
   int chunk_of(kernel::BufferId buffer, const sym::Expr& index, const std::vector<sym::Expr>& guards) const;
   std::string lanes_type(DType dtype, int count);
+  // As many neighbouring elements as the type has, from this lane's on.
+  std::string lanes_place(kernel::BufferId buffer, const std::string& type, const sym::Expr& index, int lane);
 
   // ---- reductions
   std::string combine(op::Combine combine, DType dtype, const std::string& a, const std::string& b);

@@ -21,7 +21,23 @@
 //     value of an accumulator can be read with `Current` (scans).
 //   - `Contract` is a tile contraction acc[m, n] = sum over k of lhs(m, k) * rhs(k, n): see below.
 //   - Iterations of Core, Vector, Grid and Thread loops must not depend on each other except through Reduce and Barrier.
+//
+// A CUDA kernel is Grid loops, outermost, one inside the other, with the body of a block inside them.
+//   - A Thread loop hands iteration t to thread t of its dimension; it runs from 0 to a constant. ThreadZ is outside ThreadY,
+//     ThreadY outside ThreadX. Several may follow each other: the phases of a block, over the same threads. A block has as
+//     many threads in a dimension as its longest loop (`block_of`); in a shorter one the others wait.
+//   - What stands outside Thread loops is executed by all threads alike: it defines values, and it stores to Local buffers.
+//   - A Local buffer is one thread's and lives as long as the block: values pass through it from phase to phase. Its size is
+//     a constant; where all indices are constant once loops are unrolled, it is registers.
+//   - A Shared buffer is the block's. What one thread writes another one reads behind a Barrier only.
+//   - A Reduce with Thread loops inside combines over the threads of exactly these dimensions, and all of them know the
+//     result: registers, then warps, then shared memory, in a fixed tree. Thread loops around it make one reduction each.
+//   - Barriers and such reductions are where threads meet: all threads of a block reach them or none. They stand in no
+//     Thread loop (a reduction: in whole ones of outer dimensions), and under no condition and in no loop that differs
+//     between threads.
+//   - Buffers start at multiples of kBufferAlignment bytes.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -44,6 +60,9 @@ enum class Space : uint8_t {
   Local,    // scratch of the running thread (CPU: a slice of the worker's scratch; CUDA: registers or local memory)
 };
 enum class Access : uint8_t { Read, Write, ReadWrite };
+
+// What the executor promises of every argument's address, in bytes.
+constexpr int64_t kBufferAlignment = 16;
 
 struct Buffer {
   std::string name;
@@ -140,7 +159,7 @@ struct If {
   Body then;
 };
 
-// CUDA only: all threads of a block meet.
+// CUDA only: all threads of a block meet, and see what the others wrote to Shared and Global buffers before.
 struct Barrier {};
 
 // A tile contraction on the CPU. For m in [0, m_size), n in [0, n_size):
@@ -189,8 +208,11 @@ struct Kernel {
 std::string to_string(const Kernel& kernel);
 Kernel parse_kernel(std::string_view text, const op::OpTable& table, std::string where = "<text>");
 // Every invariant above: scoping, single definition, types of operands, sizes in scope, one Core loop at most and only
-// outermost, Vector loops not nested, stores only to writable buffers. Throws InternalError naming the statement.
+// outermost, Vector loops not nested, stores only to writable buffers, and where threads meet. Throws InternalError naming
+// the statement.
 void verify(const Kernel& kernel);
+// CUDA: the threads of a block, x first.
+std::array<int32_t, 3> block_of(const Kernel& kernel);
 // Sets `name` to k_<kind>_<12 hex digits of the content hash>; equal kernels get equal names (B11).
 void name_kernel(Kernel& kernel, std::string_view kind);
 

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <array>
+#include <optional>
 #include <set>
 #include <unordered_map>
 
@@ -9,13 +11,47 @@ namespace fuseloom::kernel {
 namespace {
 
 bool is_arg(op::Combine combine) { return combine == op::Combine::ArgMax || combine == op::Combine::ArgMin; }
-bool is_thread_binding(Binding binding) {
+bool is_grid_binding(Binding binding) {
   switch (binding) {
-    case Binding::GridX: case Binding::GridY: case Binding::GridZ: case Binding::ClusterX:
-    case Binding::ThreadX: case Binding::ThreadY: case Binding::ThreadZ: return true;
-    case Binding::Serial: case Binding::Unroll: case Binding::Core: case Binding::Vector: return false;
+    case Binding::GridX: case Binding::GridY: case Binding::GridZ: case Binding::ClusterX: return true;
+    case Binding::ThreadX: case Binding::ThreadY: case Binding::ThreadZ: case Binding::Serial: case Binding::Unroll:
+    case Binding::Core: case Binding::Vector: return false;
   }
   return false;
+}
+// The thread dimension of a loop: 0 for x.
+std::optional<size_t> thread_dimension(Binding binding) {
+  switch (binding) {
+    case Binding::ThreadX: return 0;
+    case Binding::ThreadY: return 1;
+    case Binding::ThreadZ: return 2;
+    case Binding::GridX: case Binding::GridY: case Binding::GridZ: case Binding::ClusterX: case Binding::Serial:
+    case Binding::Unroll: case Binding::Core: case Binding::Vector: return std::nullopt;
+  }
+  return std::nullopt;
+}
+constexpr int64_t kMaxBlock[] = {1024, 1024, 64};   // threads in each dimension
+constexpr int64_t kMaxThreads = 1024;
+
+template <class Visit>
+void for_each_loop(const Body& statements, const Visit& visit) {
+  for (const Statement& statement : statements) {
+    if (const auto* loop = std::get_if<Loop>(&statement.what)) {
+      visit(*loop);
+      for_each_loop(loop->body, visit);
+    } else if (const auto* reduce = std::get_if<Reduce>(&statement.what)) {
+      for_each_loop(reduce->body, visit);
+    } else if (const auto* branch = std::get_if<If>(&statement.what)) {
+      for_each_loop(branch->then, visit);
+    }
+  }
+}
+std::set<size_t> thread_dimensions(const Body& statements) {
+  std::set<size_t> dimensions;
+  for_each_loop(statements, [&](const Loop& loop) {
+    if (const std::optional<size_t> dimension = thread_dimension(loop.binding)) dimensions.insert(*dimension);
+  });
+  return dimensions;
 }
 
 // Walks the tree with the names in scope. Every failure names the statement as "kernel > for i > let %x".
@@ -39,6 +75,10 @@ class Verifier {
       check(scalar_names.insert(scalar.name).second, "two scalars are named %{}", scalar.name);
     defined_.assign(kernel_.scalars.size(), false);
     visible_.assign(kernel_.scalars.size(), false);
+    for_each_loop(kernel_.body, [&](const Loop& loop) {
+      cuda_ = cuda_ || is_grid_binding(loop.binding) || thread_dimension(loop.binding);
+    });
+    if (cuda_) check_block();
     body(kernel_.body);
     check(core_loops_ <= 1, "{} core loops; one at most is allowed", core_loops_);
     if (core_loops_ == 1) {
@@ -100,6 +140,7 @@ class Verifier {
   void close(size_t integers, size_t scalars) {
     while (scope_integers_.size() > integers) {
       integers_.erase(scope_integers_.back());
+      varying_.erase(scope_integers_.back());
       scope_integers_.pop_back();
     }
     while (scope_scalars_.size() > scalars) {
@@ -118,12 +159,55 @@ class Verifier {
     Verifier& verifier_;
   };
 
+  // ---- threads
+  void check_block() {
+    for_each_loop(kernel_.body, [&](const Loop& loop) {
+      const std::optional<size_t> dimension = thread_dimension(loop.binding);
+      if (!dimension) return;
+      const std::optional<int64_t> end = loop.end.as_const();
+      check(loop.begin.is_const(0) && end && *end >= 1 && *end <= kMaxBlock[*dimension],
+            "the thread loop {} runs from {} to {}; 0 to a constant of at most {} is what a block has", loop.axis,
+            sym::to_string(loop.begin), sym::to_string(loop.end), kMaxBlock[*dimension]);
+    });
+    block_ = block_of(kernel_);
+    check(int64_t{block_[0]} * block_[1] * block_[2] <= kMaxThreads, "a block of {} x {} x {} threads; {} is the most", block_[0],
+          block_[1], block_[2], kMaxThreads);
+    for (const Buffer& buffer : kernel_.buffers)
+      check(buffer.space != Space::Local || buffer.size.is_const(), "the local buffer @{} has {} elements, not a constant number",
+            buffer.name, sym::to_string(buffer.size));
+  }
+  // Whether threads may disagree on it.
+  bool varies(const sym::Expr& expr) const {
+    const std::set<std::string> symbols = sym::symbols_of(expr);
+    return std::any_of(symbols.begin(), symbols.end(), [&](const std::string& symbol) { return varying_.contains(symbol); });
+  }
+  // Where threads meet, nothing may keep some of them away. `meeting`: the dimensions that meet in it.
+  void check_meeting(std::string_view what, const std::set<size_t>& meeting) const {
+    check(diverged_ == 0, "{} under a condition, or in a loop, that differs between threads", what);
+    for (const auto& [dimension, extent] : thread_loops_) {
+      check(!meeting.empty() && dimension > *meeting.rbegin(), "{} inside a loop over threads that meet in it", what);
+      check(extent == block_[dimension], "{} in a loop over {} of {} threads", what, extent, block_[dimension]);
+    }
+  }
+
   // ---- statements
   void visit(const Loop& loop) {
     const Step step(*this, "for " + loop.axis);
     expression(loop.begin);
     expression(loop.end);
-    if (is_thread_binding(loop.binding)) cuda_ = true;
+    const std::optional<size_t> dimension = thread_dimension(loop.binding);
+    if (is_grid_binding(loop.binding)) {
+      check(loop.begin.is_const(0), "the grid loop starts at {}, not 0", sym::to_string(loop.begin));
+      check(static_cast<int>(path_.size()) == 2 + grid_loops_, "the grid loop is not outermost");
+      ++grid_loops_;
+    }
+    if (dimension) {
+      check(!in_vector_, "a thread loop inside a vector loop");
+      check(thread_loops_.empty() || thread_loops_.back().first > *dimension, "thread loops nest z, y, x");
+      thread_loops_.emplace_back(*dimension, *loop.end.as_const());
+    }
+    const bool diverges = varies(loop.begin) || varies(loop.end);
+    if (diverges) ++diverged_;
     if (loop.binding == Binding::Core) {
       ++core_loops_;
       check(path_.size() == 2, "the core loop is not outermost");
@@ -152,22 +236,29 @@ class Verifier {
     }
     const size_t integers = scope_integers_.size(), scalars = scope_scalars_.size();
     define_integer(loop.axis);
+    if (dimension || diverges) varying_.insert(loop.axis);
     inner(loop.body);
     close(integers, scalars);
     in_vector_ = outer_vector;
     serial_accumulators_ = outer_serial;
+    if (dimension) thread_loops_.pop_back();
+    if (diverges) --diverged_;
   }
 
   void visit(const Define& define) {
     const Step step(*this, "define " + define.name);
     expression(define.value);
     define_integer(define.name);
+    if (varies(define.value)) varying_.insert(define.name);
   }
 
   void visit(const Let& let) {
     const Step step(*this, "let %" + (let.result.valid() ? name(let.result) : std::string("?")));
     std::visit([&](const auto& source) { check_source(source, type(let.result)); }, let.source);
     define_scalar(let.result);
+    // Inside a thread loop, and from a thread's own memory, an integer is taken to be the thread's.
+    const auto* load = std::get_if<Load>(&let.source);
+    if (!thread_loops_.empty() || (load != nullptr && kernel_.buffer(load->buffer).space == Space::Local)) varying_.insert(name(let.result));
   }
 
   void check_source(const Constant&, DType) const {}
@@ -227,6 +318,7 @@ class Verifier {
     const Buffer& buffer = kernel_.buffer(store.buffer);
     check(type(store.value) == buffer.dtype, "stores %{} of {} to @{} of {}", name(store.value),
           dtype_name(type(store.value)), buffer.name, dtype_name(buffer.dtype));
+    check(!cuda_ || !thread_loops_.empty() || buffer.space == Space::Local, "every thread of the block stores to @{}", buffer.name);
     check(!is_arg(store.combine), "a store cannot combine with argmax or argmin");
     check(store.combine == op::Combine::None || buffer.access == Access::ReadWrite, "a combining store to @{}, which is not "
           "readwrite", buffer.name);
@@ -241,6 +333,11 @@ class Verifier {
   void visit(const Reduce& reduce) {
     const Step step(*this, "reduce");
     check(!reduce.accumulators.empty(), "no accumulators");
+    const std::set<size_t> meeting = thread_dimensions(reduce.body);
+    if (!meeting.empty()) {
+      check(!in_vector_, "a reduction over threads inside a vector loop");
+      check_meeting("a reduction over threads", meeting);
+    }
     for (const Accumulator& accumulator : reduce.accumulators) {
       const DType dtype = type(accumulator.result);
       check(accumulator.combine != op::Combine::None, "%{} has no combine", name(accumulator.result));
@@ -266,6 +363,7 @@ class Verifier {
     open_accumulators_.resize(open_accumulators_.size() - reduce.accumulators.size());
     for (const Accumulator& accumulator : reduce.accumulators) {
       publish(accumulator.result);
+      if (!thread_loops_.empty()) varying_.insert(name(accumulator.result));
       if (is_arg(accumulator.combine)) {
         define_accumulator(accumulator.value);
         publish(accumulator.value);
@@ -298,12 +396,16 @@ class Verifier {
   void visit(const If& statement) {
     const Step step(*this, "if");
     expression(statement.condition);
+    const bool diverges = varies(statement.condition);
+    if (diverges) ++diverged_;
     body(statement.then);
+    if (diverges) --diverged_;
   }
 
   void visit(const Barrier&) {
     const Step step(*this, "barrier");
-    check(cuda_, "a barrier outside thread loops");
+    check(cuda_, "a barrier in a kernel without threads");
+    check_meeting("a barrier", {});
   }
 
   void visit(const Contract& c) {
@@ -369,7 +471,11 @@ class Verifier {
   std::vector<ScalarId> serial_accumulators_;      // those whose running value can be read here
   std::set<int32_t> opened_in_vector_;
   std::unordered_map<int32_t, const Accumulator*> by_result_;
-  int core_loops_ = 0;
+  std::set<std::string> varying_;                  // integers that may differ between the threads of a block
+  std::vector<std::pair<size_t, int64_t>> thread_loops_;   // open ones: dimension and extent
+  std::array<int32_t, 3> block_ = {1, 1, 1};
+  int core_loops_ = 0, grid_loops_ = 0;
+  int diverged_ = 0;                               // open conditions and loops that differ between threads
   bool in_vector_ = false;
   bool cuda_ = false;
 };
@@ -377,5 +483,14 @@ class Verifier {
 }  // namespace
 
 void verify(const Kernel& kernel) { Verifier(kernel).run(); }
+
+std::array<int32_t, 3> block_of(const Kernel& kernel) {
+  std::array<int32_t, 3> block = {1, 1, 1};
+  for_each_loop(kernel.body, [&](const Loop& loop) {
+    const std::optional<size_t> dimension = thread_dimension(loop.binding);
+    if (dimension && loop.end.is_const()) block[*dimension] = std::max(block[*dimension], static_cast<int32_t>(*loop.end.as_const()));
+  });
+  return block;
+}
 
 }  // namespace fuseloom::kernel
