@@ -16,7 +16,6 @@ namespace {
 // byte there is a Shadow: who wrote and who read it last, and in which epoch. Epochs are counted by barriers and by blocks.
 // An atomic operation counts as a write by one and the same thread, whoever does it.
 constexpr std::string_view kHostPrelude = R"prelude(
-#pragma GCC diagnostic ignored "-Wunknown-pragmas"
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #if !defined(__x86_64__) || defined(FUSELOOM_UCONTEXT)
 #include <ucontext.h>
@@ -31,6 +30,7 @@ void free(void*);
 #define __global__
 #define __restrict__
 #define __launch_bounds__(threads)
+#define UNROLL
 #define SHARED(type) HostShared<type>
 #define SHARED_ARRAY(type, name, size) static thread_local HostSharedArray<type, size> name
 #define DYNAMIC_SHARED_MEMORY unsigned char* const shared_memory = host_block->shared;

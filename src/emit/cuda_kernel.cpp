@@ -260,10 +260,12 @@ void CudaKernelWriter::counted_loop(const Loop& loop) {
   open_scope();
   const std::string name = names_.declare(loop.axis);
   const bool wide = !fits_32_bits(loop.begin) || !fits_32_bits(loop.end);
-  if (loop.binding == Binding::Unroll) out_.line("#pragma unroll");
+  if (loop.binding == Binding::Unroll) out_.line("UNROLL");
   out_.open("for ({} {} = {}; {} < {}; ++{})", wide ? "i64" : "i32", name, integer(loop.begin), name, integer(loop.end), name);
   declare_integer(loop.axis, {.text = name, .wide = wide}, range_of(loop.begin, loop.end, facts_));
+  ++counted_loops_;
   body(loop.body);
+  --counted_loops_;
   out_.close();
   close_scope();
 }
@@ -626,7 +628,7 @@ void CudaKernelWriter::statement(const Store& store) {
       const std::string type = prelude_.storage_type(dtype, 0);
       const std::string function = fmt::format("atomic_{}_{}", combine_op(store.combine), dtype == DType::F16 ? "f16" : dtype == DType::BF16 ? "bf16" : c_type(dtype));
       const DType compute = dtype == DType::F16 || dtype == DType::BF16 ? DType::F32 : dtype;
-      const auto computed = [&](const std::string& bits) { return compute == dtype ? (dtype == DType::Bool ? bits + " != 0" : bits) : fmt::format("{}({})", prelude_.cast(dtype, compute, 0), bits); };
+      const auto computed = [&](const std::string& bits) { return compute == dtype ? (dtype == DType::Bool ? "(" + bits + " != 0)" : bits) : fmt::format("{}({})", prelude_.cast(dtype, compute, 0), bits); };
       const std::string next = combine(store.combine, compute, computed("old"), computed("value"));
       const std::string back = compute == dtype ? (dtype == DType::Bool ? fmt::format("(u8)({})", next) : next) : fmt::format("{}({})", prelude_.cast(compute, dtype, 0), next);
       prelude_.type(DType::U8, 0);
@@ -664,7 +666,8 @@ void CudaKernelWriter::statement(const Store& store) {
 // ---- reductions ------------------------------------------------------------------------------------------------------
 
 std::string CudaKernelWriter::combine(op::Combine how, DType dtype, const std::string& a, const std::string& b) {
-  if (dtype == DType::Bool) return fmt::format("({} {} {})", a, is_or(how) ? "||" : "&&", b);
+  // Both sides are evaluated: b may be an exchange, where all threads meet.
+  if (dtype == DType::Bool) return fmt::format("({} {} {})", a, is_or(how) ? "|" : "&", b);
   if (is_float(dtype) && (how == op::Combine::Add || how == op::Combine::Mul)) return fmt::format("({} {} {})", a, how == op::Combine::Add ? "+" : "*", b);
   return fmt::format("{}({}, {})", prelude_.function(combine_op(how), dtype, 0), a, b);
 }
@@ -825,13 +828,10 @@ void CudaKernelWriter::combine_threads(const std::vector<OpenAccumulator>& accum
   const bool whole_warps = group % kWarp == 0;
   if (whole_warps) exchange_all(kWarp);
   const int64_t parts = whole_warps ? group / kWarp : group;
-  std::map<std::string, int> used;
   std::vector<std::string> value_slots, index_slots;
   const auto slot = [&](DType dtype) {
     const std::string type = prelude_.storage_type(dtype, 0);
-    const int number = used[type]++;
-    partials_[type] = std::max(partials_[type], number + 1);
-    return fmt::format("partial{}_{}", number, type);
+    return fmt::format("partial{}_{}", partials_[type]++, type);
   };
   for (const OpenAccumulator& open : accumulators) {
     value_slots.push_back(slot(open.dtype));
@@ -870,8 +870,8 @@ void CudaKernelWriter::combine_threads(const std::vector<OpenAccumulator>& accum
       accumulate(accumulators[i], 0, "(" + read(i, "at") + ")", index_slots[i].empty() ? "" : index_slots[i] + "[at]");
     out_.close();
   }
-  // The slots serve the next reduction.
-  out_.line("__syncthreads();");
+  // Each reduction has its own slots. In a loop they serve the next iteration.
+  if (counted_loops_ > 0) out_.line("__syncthreads();");
   out_.close();
 }
 

@@ -121,6 +121,7 @@ class CudaKernelWriter {
   std::optional<Vector> vector_;
   std::map<int32_t, OpenAccumulator> open_;                        // by Accumulator::result
   int partial_loops_ = 0;                                          // open thread loops that some threads skip
+  int counted_loops_ = 0;                                          // open serial and unrolled loops
   std::map<std::string, int> partials_;                            // shared arrays for reductions: element type → how many
   struct Scope {
     std::vector<std::string> integers;

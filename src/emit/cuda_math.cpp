@@ -24,7 +24,9 @@ constexpr DeviceBody kBodies[] = {
     {"exp", DType::F64, "  return exp(a);\n"},
     {"log", DType::F64, "  return log(a);\n"},
     {"tanh", DType::F64, "  return tanh(a);\n"},
-    // One instruction each.
+    // One instruction each. max and min: a NaN wins, and +0 is above -0.
+    {"max", DType::F32, "  f32 y;\n  asm(\"max.NaN.f32 %0, %1, %2;\" : \"=f\"(y) : \"f\"(a), \"f\"(b));\n  return y;\n"},
+    {"min", DType::F32, "  f32 y;\n  asm(\"min.NaN.f32 %0, %1, %2;\" : \"=f\"(y) : \"f\"(a), \"f\"(b));\n  return y;\n"},
     {"widen", DType::F16, "  f32 y;\n  asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(y) : \"h\"(a));\n  return y;\n"},
     {"narrow_f16", DType::F32, "  u16 y;\n  asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(y) : \"f\"(a));\n  return y;\n"},
     {"narrow_bf16", DType::F32, "  u16 y;\n  asm(\"cvt.rn.bf16.f32 %0, %1;\" : \"=h\"(y) : \"f\"(a));\n  return y;\n"},

@@ -326,6 +326,22 @@ const std::vector<Program>& programs() {
           }
         }
       })", {{1, 1}, {3, 257}, {2, 1024}}, 1e-5},
+      // A reduction in a loop: its shared memory serves every iteration.
+      {R"(kernel sums_in_a_loop(read @x: f32[n*m*128], write @y: f32[n*m]) sizes (n, m) facts (n in 0 to 1000, m in 0 to 1000) {
+        for b = 0 to n grid_x {
+          for i = 0 to m {
+            reduce %sum: f32 = add {
+              for t = 0 to 128 thread_x {
+                %a: f32 = load @x[(b*m + i)*128 + t]
+                accumulate %sum with %a
+              }
+            }
+            for t = 0 to 1 thread_x {
+              store @y[b*m + i] = %sum
+            }
+          }
+        }
+      })", {{1, 1}, {2, 9}}},
       // A tile through shared memory, with a padded pitch; part of the threads stores.
       {R"(kernel transpose_f16(read @x: f16[n*m], write @y: f16[n*m]) sizes (n, m) facts (n in 0 to 100000, m in 0 to 100000) {
         shared @tile: f16[33*32]
