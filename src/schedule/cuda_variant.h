@@ -105,6 +105,7 @@ struct PartsElsewhere {
   sym::Expr condition, count;
 };
 LoweredGroup lower_cuda_columns(const CudaGroup& group, const std::optional<PartsElsewhere>& elsewhere = std::nullopt);
+LoweredGroup lower_cuda_contraction(const CudaGroup& group);
 LoweredGroup lower_cuda_scan(const CudaGroup& group);
 
 }  // namespace fuseloom::schedule

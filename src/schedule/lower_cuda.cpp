@@ -54,7 +54,7 @@ LoweredGroup with_bytes(LoweredGroup lowered, const Expr& bytes) {
 LoweredGroup lower_cuda(const graph::Graph& graph, const Group& group, const CudaTarget& target, const SizeHint& hint) {
   const CudaGroup of(graph, group, target, hint);
   const auto lower = [&]() -> LoweredGroup {
-    if (group.kind == GroupKind::Contraction) return lower_cuda_pointwise(of);
+    if (group.kind == GroupKind::Contraction) return lower_cuda_contraction(of);
     if (group.kind == GroupKind::Scan) return lower_cuda_scan(of);
     const AxisPlan plan(graph, group, of.accesses);
     const LoopAxis *kept = nullptr, *folded = nullptr;

@@ -137,7 +137,7 @@ inline double tolerance(DType dtype) {
   }
 }
 
-inline std::string first_difference(const Tensor& expected, const Tensor& got) {
+inline std::string first_difference(const Tensor& expected, const Tensor& got, double rounding = 0) {
   if (expected.dtype() != got.dtype() || expected.dims() != got.dims()) return expected.type_string() + " expected, got " + got.type_string();
   double scale = 0;
   for (int64_t i = 0; i < expected.count(); ++i) {
@@ -146,13 +146,13 @@ inline std::string first_difference(const Tensor& expected, const Tensor& got) {
   for (int64_t i = 0; i < expected.count(); ++i) {
     const double e = expected.at(i), g = got.at(i);
     if ((std::isnan(e) && std::isnan(g)) || e == g) continue;
-    if (!(std::abs(e - g) <= tolerance(expected.dtype()) * scale)) return fmt::format("element {}: {} expected, got {}", i, e, g);
+    if (!(std::abs(e - g) <= std::max(rounding, tolerance(expected.dtype())) * scale)) return fmt::format("element {}: {} expected, got {}", i, e, g);
   }
   return "";
 }
 
-// Returns the names of the kernels that ran.
-inline std::set<std::string> expect_cuda_agrees(const graph::Graph& source, std::span<const Tensor> inputs, const schedule::CudaTarget& target = {}) {
+// Returns the names of the kernels that ran. `rounding` counts where it is larger than the rounding of a result's own type.
+inline std::set<std::string> expect_cuda_agrees(const graph::Graph& source, std::span<const Tensor> inputs, const schedule::CudaTarget& target = {}, double rounding = 0) {
   const std::vector<Tensor> expected = graph::evaluate(source, inputs);
   graph::Graph graph = source.clone();
   const schedule::LoweredProgram lowered = lower_for_cuda(graph, target);
@@ -164,7 +164,7 @@ inline std::set<std::string> expect_cuda_agrees(const graph::Graph& source, std:
     for (const kernel::Kernel& kernel : lowered.kernels) {
       if (interpreter.ran_.count(kernel.name) != 0) kernels += kernel::to_string(kernel);
     }
-    EXPECT_EQ(first_difference(expected[o], got[o]), "") << "output " << o << "\n" << graph::to_string(graph) << lowered.explanation << kernels;
+    EXPECT_EQ(first_difference(expected[o], got[o], is_float(expected[o].dtype()) ? rounding : 0), "") << "output " << o << "\n" << graph::to_string(graph) << lowered.explanation << kernels;
   }
   return interpreter.ran_;
 }
