@@ -11,6 +11,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "op/decompose.h"
 #include "op/op.h"
 #include "op/schema.h"
 #include "op/staging.h"
@@ -300,8 +301,8 @@ void add_recurrent_op(OpTable& table, std::string name, std::string summary, con
                                  optional_attr("alpha", Kind::Reals),    optional_attr("beta", Kind::Reals),
                                  optional_attr("clip", Kind::Real),      optional_attr("layout", Kind::Integer)};
   attrs.insert(attrs.end(), more.begin(), more.end());
-  table.add({.name = std::move(name),
-             .family = Family::Extern,
+  table.add({.name = name,
+             .family = Family::Composite,
              .summary = std::move(summary),
              .min_inputs = 3,
              .max_inputs = max_inputs,
@@ -309,6 +310,7 @@ void add_recurrent_op(OpTable& table, std::string name, std::string summary, con
              .attrs = std::move(attrs),
              .infer = [kind](const InferContext& context) { return infer_recurrent(context, kind); },
              .reference = [kind, step](const ReferenceContext& context) { reference_recurrent(context, kind, step); },
+             .decompose = [name](OpBuilder& builder, const DecomposeContext& context) { return decompose_recurrent(builder, name, context); },
              .flops =
                  [kind](const InferContext& context, std::span<const TensorType>) {
                    const TensorType &x = context.in(0), &w = context.in(1), &r = context.in(2);
