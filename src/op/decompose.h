@@ -36,7 +36,5 @@ class Algebra {
 
 std::vector<Val> decompose_conv_transpose(OpBuilder& builder, const DecomposeContext& context);   // conv_transpose.cpp
 std::vector<Val> decompose_resize(OpBuilder& builder, const DecomposeContext& context);           // resize.cpp
-// `cell`: lstm, gru or rnn. unroll_recurrent.cpp
-std::vector<Val> decompose_recurrent(OpBuilder& builder, std::string_view cell, const DecomposeContext& context);
 
 }  // namespace fuseloom::op

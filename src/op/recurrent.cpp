@@ -295,13 +295,173 @@ void reference_recurrent(const ReferenceContext& context, const CellKind& kind, 
   if (context.outputs.size() > 2) unstage(y_c, context.outputs[2]);
 }
 
+// ---- few steps as ordinary ops
+// ------------------------------------------------------------------------------------------------------
+
+constexpr int64_t kMostUnrolledSteps = 8;
+
+class RecurrentDecomposition {
+ public:
+  RecurrentDecomposition(OpBuilder& builder, const DecomposeContext& context, const CellKind& kind)
+      : builder_(builder), algebra_(builder), context_(context), kind_(kind), batch_first_(context.attrs.integer("layout", 0) != 0) {}
+
+  // Empty: the layer stays what it is.
+  std::vector<Val> build() {
+    const Shape x_shape = builder_.type(context_.inputs[0]).shape;
+    const std::optional<int64_t> steps = x_shape[batch_first_ ? 1 : 0].as_const();
+    if (!steps || *steps < 1 || *steps > kMostUnrolledSteps || context_.has(4) || !find_activations()) return {};
+    steps_ = *steps;
+    batch_ = x_shape[batch_first_ ? 0 : 1];
+    hidden_ = builder_.type(context_.inputs[2]).shape[2];
+    const DType dtype = builder_.type(context_.inputs[0]).dtype;
+    // x as [steps * batch, in]
+    Val x = algebra_.wide(context_.inputs[0]);
+    if (batch_first_) x = transpose(x, {1, 0, 2});
+    x = builder_.reshape(x, {batch_ * steps_, x_shape[2]});
+
+    const std::string direction = context_.attrs.text("direction");
+    std::vector<Val> y, h, c;
+    for (int64_t d = 0; d < directions_; ++d) {
+      State state{.h = initial(5, d), .c = kind_.gates == 4 ? initial(6, d) : Val{}};
+      std::vector<Val> each = run_direction(x, d, direction == "reverse" || d == 1, state);
+      for (Val& value : each) value = builder_.reshape(value, {1, 1, batch_, hidden_});
+      y.push_back(concat(each, 0));
+      h.push_back(builder_.reshape(state.h, {1, batch_, hidden_}));
+      if (state.c.valid()) c.push_back(builder_.reshape(state.c, {1, batch_, hidden_}));
+    }
+    std::vector<Val> results{concat(y, 1), concat(h, 0)};
+    if (!c.empty()) results.push_back(concat(c, 0));
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (batch_first_) results[i] = i == 0 ? transpose(results[i], {2, 0, 1, 3}) : transpose(results[i], {1, 0, 2});
+      results[i] = builder_.cast(results[i], dtype);
+    }
+    return results;
+  }
+
+ private:
+  struct State {
+    Val h, c;   // [batch, hidden]
+  };
+
+  // Those that are ops without parameters.
+  bool find_activations() {
+    if (context_.attrs.real("clip", 0) != 0 || context_.attrs.has("alpha") || context_.attrs.has("beta")) return false;
+    directions_ = context_.attrs.text("direction") == "bidirectional" ? 2 : 1;
+    const std::vector<Activation> all =
+        parse_activations(context_.attrs, kind_.activations, directions_, [](const std::string& words) { FL_CHECK(false, "{}", words); });
+    for (const Activation& activation : all) {
+      const std::string_view name = activation.kind->name;
+      if (name != "sigmoid" && name != "tanh" && name != "relu") return false;
+      activations_.push_back(name);
+    }
+    return true;
+  }
+
+  Val transpose(Val x, std::vector<int64_t> perm) { return builder_.apply("transpose", {x}, {{"perm", std::move(perm)}}); }
+  Val concat(const std::vector<Val>& parts, int64_t axis) { return parts.size() == 1 ? parts[0] : builder_.apply("concat", parts, {{"axis", axis}}); }
+  // Elements start ... start + size - 1 of one dimension.
+  Val slice(Val x, size_t axis, const sym::Expr& start, const sym::Expr& size) {
+    const Shape shape = builder_.type(x).shape;
+    if (start.is_const(0) && shape[axis] == size) return x;
+    Shape starts(shape.size(), 0), sizes = shape;
+    starts[axis] = start;
+    sizes[axis] = size;
+    return builder_.apply("slice", {x}, {{"starts", starts}, {"sizes", sizes}, {"steps", std::vector<int64_t>(shape.size(), 1)}});
+  }
+  // Of an input [directions, a, b...], the part of one direction as [a, b...].
+  Val of_direction(size_t input, int64_t d) {
+    const Val x = slice(algebra_.wide(context_.inputs[input]), 0, d, 1);
+    Shape shape = builder_.type(x).shape;
+    shape.erase(shape.begin());
+    return builder_.reshape(x, shape);
+  }
+  Val initial(size_t input, int64_t d) {
+    if (!context_.has(input)) {
+      const Val zero = builder_.scalar(compute_dtype(builder_.type(context_.inputs[0]).dtype), 0);
+      return builder_.apply("expand", {zero}, {{"shape", Shape{batch_, hidden_}}});
+    }
+    const Val state = algebra_.wide(context_.inputs[input]);
+    return builder_.reshape(slice(state, batch_first_ ? 1 : 0, d, 1), {batch_, hidden_});
+  }
+  Val matmul(Val a, Val b) { return builder_.apply("matmul", {a, b}); }
+  Val activate(int64_t which, Val x) { return algebra_.unary(activation_[static_cast<size_t>(which)], x); }
+  // Gates [first, first + count) of [batch, gates * hidden].
+  Val gate(Val gates, int64_t first, int64_t count = 1) { return slice(gates, 1, hidden_ * first, hidden_ * count); }
+
+  std::vector<Val> run_direction(Val x, int64_t d, bool reverse, State& state) {
+    const size_t per_direction = activations_.size() / static_cast<size_t>(directions_);
+    activation_ = std::span<const std::string_view>(activations_).subspan(static_cast<size_t>(d) * per_direction, per_direction);
+    r_ = transpose(of_direction(2, d), {1, 0});   // [hidden, gates * hidden]
+    Val from_x = matmul(x, transpose(of_direction(1, d), {1, 0}));
+    recurrent_bias_ = {};
+    if (context_.has(3)) {
+      const Val bias = of_direction(3, d);
+      const sym::Expr rows = hidden_ * kind_.gates;
+      from_x = algebra_.add(from_x, slice(bias, 0, 0, rows));
+      recurrent_bias_ = slice(bias, 0, rows, rows);
+    }
+    peephole_ = context_.has(7) ? of_direction(7, d) : Val{};
+    std::vector<Val> each(static_cast<size_t>(steps_));
+    for (int64_t i = 0; i < steps_; ++i) {
+      const int64_t t = reverse ? steps_ - 1 - i : i;
+      const Val gates = slice(from_x, 0, batch_ * t, batch_);
+      if (kind_.gates == 4) step_lstm(gates, state);
+      else if (kind_.gates == 3) step_gru(gates, state);
+      else state.h = activate(0, with_state(gates, state.h, 0, 1));
+      each[static_cast<size_t>(t)] = state.h;
+    }
+    return each;
+  }
+  // Gates [first, first + count): the part from x, that from h, and the recurrent bias.
+  Val with_state(Val gates, Val h, int64_t first, int64_t count) {
+    Val sum = algebra_.add(gate(gates, first, count), matmul(h, slice(r_, 1, hidden_ * first, hidden_ * count)));
+    if (recurrent_bias_.valid()) sum = algebra_.add(sum, slice(recurrent_bias_, 0, hidden_ * first, hidden_ * count));
+    return sum;
+  }
+  Val with_peephole(Val gate, int64_t which, Val c) {
+    return peephole_.valid() ? algebra_.add(gate, algebra_.mul(slice(peephole_, 0, hidden_ * which, hidden_), c)) : gate;
+  }
+  void step_lstm(Val gates, State& state) {
+    const Val sums = with_state(gates, state.h, 0, 4);
+    const Val input = activate(0, with_peephole(gate(sums, 0), 0, state.c));
+    const Val forget = context_.attrs.integer("input_forget", 0) != 0 ? algebra_.sub(algebra_.number(input, 1), input)
+                                                                      : activate(0, with_peephole(gate(sums, 2), 2, state.c));
+    state.c = algebra_.add(algebra_.mul(forget, state.c), algebra_.mul(input, activate(1, gate(sums, 3))));
+    state.h = algebra_.mul(activate(0, with_peephole(gate(sums, 1), 1, state.c)), activate(2, state.c));
+  }
+  void step_gru(Val gates, State& state) {
+    const Val both = activate(0, with_state(gates, state.h, 0, 2));
+    const Val z = gate(both, 0), r = gate(both, 1);
+    Val candidate;
+    if (context_.attrs.integer("linear_before_reset", 0) != 0) {
+      Val from_h = matmul(state.h, slice(r_, 1, hidden_ * 2, hidden_));
+      if (recurrent_bias_.valid()) from_h = algebra_.add(from_h, slice(recurrent_bias_, 0, hidden_ * 2, hidden_));
+      candidate = algebra_.add(gate(gates, 2), algebra_.mul(r, from_h));
+    } else {
+      candidate = with_state(gates, algebra_.mul(r, state.h), 2, 1);
+    }
+    state.h = algebra_.add(algebra_.mul(algebra_.sub(algebra_.number(z, 1), z), activate(1, candidate)), algebra_.mul(z, state.h));
+  }
+
+  OpBuilder& builder_;
+  Algebra algebra_;
+  const DecomposeContext& context_;
+  const CellKind kind_;
+  const bool batch_first_;
+  int64_t steps_ = 1, directions_ = 1;
+  sym::Expr batch_, hidden_;
+  std::vector<std::string_view> activations_;            // of all directions
+  std::span<const std::string_view> activation_;         // of the one that is being written
+  Val r_, recurrent_bias_, peephole_;
+};
+
 void add_recurrent_op(OpTable& table, std::string name, std::string summary, const CellKind& kind,
                       void (*step)(Cell&, double*), int max_inputs, int max_outputs, std::vector<AttrSpec> more) {
   std::vector<AttrSpec> attrs = {required_attr("direction", Kind::Text), optional_attr("activations", Kind::Text),
                                  optional_attr("alpha", Kind::Reals),    optional_attr("beta", Kind::Reals),
                                  optional_attr("clip", Kind::Real),      optional_attr("layout", Kind::Integer)};
   attrs.insert(attrs.end(), more.begin(), more.end());
-  table.add({.name = name,
+  table.add({.name = std::move(name),
              .family = Family::Composite,
              .summary = std::move(summary),
              .min_inputs = 3,
@@ -310,7 +470,7 @@ void add_recurrent_op(OpTable& table, std::string name, std::string summary, con
              .attrs = std::move(attrs),
              .infer = [kind](const InferContext& context) { return infer_recurrent(context, kind); },
              .reference = [kind, step](const ReferenceContext& context) { reference_recurrent(context, kind, step); },
-             .decompose = [name](OpBuilder& builder, const DecomposeContext& context) { return decompose_recurrent(builder, name, context); },
+             .decompose = [kind](OpBuilder& builder, const DecomposeContext& context) { return RecurrentDecomposition(builder, context, kind).build(); },
              .flops =
                  [kind](const InferContext& context, std::span<const TensorType>) {
                    const TensorType &x = context.in(0), &w = context.in(1), &r = context.in(2);

@@ -116,5 +116,45 @@ TEST(Recurrent, EmptySequencesKeepTheState) {
   expect_close(result[1], h, 0);
 }
 
+// Few steps are decomposed; both ways agree for every cell, direction and layout.
+TEST(Recurrent, Decomposition) {
+  const struct {
+    std::string op;
+    int64_t gates;
+    std::vector<Attrs> attrs;
+  } cells[] = {{"lstm", 4, {{}, {{"input_forget", int64_t{1}}}}}, {"gru", 3, {{}, {{"linear_before_reset", int64_t{1}}}}}, {"rnn", 1, {{}}}};
+  uint64_t seed = 1;
+  for (const auto& cell : cells) {
+    for (Attrs attrs : cell.attrs) {
+      for (const char* direction : {"forward", "reverse", "bidirectional"}) {
+        for (const int64_t layout : {0, 1}) {
+          const int64_t steps = 1 + static_cast<int64_t>(seed % 3), batch = 2, in = 3, hidden = 5, directions = std::string(direction) == "bidirectional" ? 2 : 1;
+          const DType dtype = seed % 4 == 0 ? DType::F16 : DType::F32;
+          attrs.set("direction", std::string(direction));
+          attrs.set("layout", layout);
+          const auto numbers = [&](Dims dims) { return random_tensor(dtype, std::move(dims), ++seed); };
+          const Dims state = layout != 0 ? Dims{batch, directions, hidden} : Dims{directions, batch, hidden};
+          std::vector<Tensor> inputs{numbers(layout != 0 ? Dims{batch, steps, in} : Dims{steps, batch, in}), numbers({directions, cell.gates * hidden, in}),
+                                     numbers({directions, cell.gates * hidden, hidden}), numbers({directions, 2 * cell.gates * hidden}), Tensor(), numbers(state)};
+          if (cell.gates == 4) {
+            inputs.push_back(numbers(state));
+            if (seed % 2 == 0) inputs.push_back(numbers({directions, 3 * hidden}));
+          }
+          expect_decomposition(cell.op, inputs, attrs, cell.gates == 4 ? 3 : 2);
+        }
+      }
+    }
+  }
+}
+
+TEST(Recurrent, WhatIsNotDecomposed) {
+  const Tensor w = floats({1, 1, 1}, {1}), r = floats({1, 1, 1}, {0});
+  const Attrs forward{{"direction", std::string("forward")}};
+  EXPECT_TRUE(run_decomposition("rnn", {Tensor(DType::F32, {9, 1, 1}), w, r}, forward, 2).empty());   // many steps
+  Attrs clipped = forward;
+  clipped.set("clip", 0.5);
+  EXPECT_TRUE(run_decomposition("rnn", {Tensor(DType::F32, {1, 1, 1}), w, r}, clipped, 2).empty());
+}
+
 }  // namespace
 }  // namespace fuseloom::op
