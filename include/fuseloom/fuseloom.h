@@ -11,6 +11,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <map>
 #include <memory>
@@ -30,6 +31,9 @@ namespace fuseloom {
 
 namespace graph {
 class Graph;
+}
+namespace op {
+class OpTable;
 }
 
 // The version of the binary interface; names are used without it.
@@ -51,6 +55,71 @@ using Sizes = std::vector<Size>;
 
 using Attribute = std::variant<int64_t, double, std::string, DType, std::vector<int64_t>, std::vector<double>, Sizes, Tensor>;
 using Attributes = std::map<std::string, Attribute>;
+
+// ---- ops of your own (docs/custom-ops.md) ------------------------------------------------------------------------------
+struct TypeInfo {
+  DType dtype = DType::F32;
+  Sizes sizes;
+};
+
+enum class AttributeKind : uint8_t { Integer, Real, Text, Type, Integers, Reals, Sizes, Tensor };
+struct CustomAttribute {
+  std::string name;
+  AttributeKind kind = AttributeKind::Integer;
+  bool required = true;
+};
+
+// One way to compile a kernel.
+struct KernelConfiguration {
+  std::map<std::string, int64_t> constants;    // `constexpr int64_t NAME = VALUE;` before the source
+  std::string condition = "1";                 // nonzero: it can be used for these sizes
+};
+
+// C++ text that defines
+//   void run(void* const* buffers, const int64_t* sizes, char* scratch, int64_t begin, int64_t end)
+// buffers: inputs, then outputs, contiguous; sizes: all of the inputs, then all of the outputs. It computes the part
+// [begin, end) of its range; several threads compute parts at a time. Expressions are over x0_d1 (input 0, dimension 1), y0_d1
+// (output 0), the configuration's constants and integer attributes.
+struct CustomKernel {
+  std::string helpers;                         // at file scope: includes, functions
+  std::string source;
+  // The first whose condition holds; the last one's is "1". Among neighbours with the same condition the one that was fastest
+  // at CompileOptions::typical, or the first.
+  std::vector<KernelConfiguration> configurations = {{}};
+  std::string extent = "1";                    // the range
+  std::string scratch_bytes = "0";             // per thread
+  std::string work;                            // estimated nanoseconds on one core; "": one for each output element
+  std::vector<std::string> key;                // what the best configuration depends on; empty: all sizes of the inputs
+  std::optional<std::vector<size_t>> mutates;  // inputs that it writes to: it gets copies. Absent: maybe all
+};
+
+struct CustomOp {
+  using InferFunction = std::function<std::vector<TypeInfo>(std::span<const TypeInfo> inputs, const Attributes& attributes)>;
+  // Sizes among the attributes are numbers then; the outputs are there to be filled.
+  using ReferenceFunction = std::function<void(std::span<const Tensor> inputs, const Attributes& attributes, std::span<Tensor> outputs)>;
+
+  std::string name;
+  std::string summary;
+  int inputs = 1, outputs = 1;
+  std::vector<CustomAttribute> attributes;
+  InferFunction infer;                         // types and shapes of the results; a rule brings its own
+  // What computes it: a scalar rule, which joins fusion ("mul(x0, sigmoid(mul(x0, beta)))"), or a kernel; the reference checks
+  // them, and computes the op where it has neither.
+  std::string rule;
+  std::optional<CustomKernel> kernel;
+  ReferenceFunction reference;
+};
+
+// The ops a graph can use: fuseloom's and yours. Copies share what is added.
+class Ops {
+ public:
+  Ops();
+  void add(CustomOp op);                       // throws UserError for an op that cannot be
+
+ private:
+  friend struct OpsAccess;
+  std::shared_ptr<op::OpTable> table_;
+};
 
 class Graph;
 
@@ -76,12 +145,14 @@ class Value {
 class Graph {
  public:
   explicit Graph(std::string name = "main");
+  Graph(std::string name, const Ops& ops);
   ~Graph();
   Graph(Graph&&) noexcept;
   Graph& operator=(Graph&&) noexcept;
 
   // Text of docs/ir-graph.md. `where` names the text in messages.
   static Graph parse(std::string_view text, std::string where = "<text>");
+  static Graph parse(std::string_view text, const Ops& ops, std::string where = "<text>");
   std::string text() const;
 
   // A symbol in `sizes` is bound by the tensors of each run. It is the same number wherever it appears.
@@ -98,7 +169,8 @@ class Graph {
 
  private:
   friend struct GraphAccess;
-  explicit Graph(std::unique_ptr<graph::Graph> graph);
+  Graph(std::unique_ptr<graph::Graph> graph, std::shared_ptr<const op::OpTable> ops);
+  std::shared_ptr<const op::OpTable> ops_;     // null: fuseloom's
   std::unique_ptr<graph::Graph> graph_;
 };
 
@@ -236,6 +308,7 @@ struct ArchiveOptions {
   bool check_weights = true;                   // false: do not hash the weights; their pages are read when they are used
   bool poison = false;
   bool check_finite = false;
+  const Ops* ops = nullptr;                    // for programs that compute ops of your own by their references
 };
 // Maps the file and uses its weights in place; compiles nothing, and needs only the library fuseloom_run. Throws UserError for
 // a file that is damaged, of another version, or without code for this machine.

@@ -23,7 +23,10 @@ struct ValueAccess {
 
 struct GraphAccess {
   static const graph::Graph& graph(const Graph& graph) { return *graph.graph_; }
-  static Graph wrap(graph::Graph graph) { return Graph(std::make_unique<graph::Graph>(std::move(graph))); }
+  static const std::shared_ptr<const op::OpTable>& ops(const Graph& graph) { return graph.ops_; }
+  static Graph wrap(graph::Graph graph, std::shared_ptr<const op::OpTable> ops = nullptr) {
+    return {std::make_unique<graph::Graph>(std::move(graph)), std::move(ops)};
+  }
 };
 
 namespace {
@@ -80,13 +83,21 @@ std::string Value::type_string() const { return op::to_string(type_of(*this)); }
 // ---- Graph -----------------------------------------------------------------------------------------------------------
 
 Graph::Graph(std::string name) : graph_(std::make_unique<graph::Graph>(op::standard_ops(), std::move(name))) {}
-Graph::Graph(std::unique_ptr<graph::Graph> graph) : graph_(std::move(graph)) {}
+Graph::Graph(std::string name, const Ops& ops)
+    : ops_(OpsAccess::table(ops)), graph_(std::make_unique<graph::Graph>(*ops_, std::move(name))) {}
+Graph::Graph(std::unique_ptr<graph::Graph> graph, std::shared_ptr<const op::OpTable> ops) : ops_(std::move(ops)), graph_(std::move(graph)) {}
 Graph::~Graph() = default;
 Graph::Graph(Graph&&) noexcept = default;
 Graph& Graph::operator=(Graph&&) noexcept = default;
 
 Graph Graph::parse(std::string_view text, std::string where) {
   return GraphAccess::wrap(graph::parse_graph(text, op::standard_ops(), std::move(where)));
+}
+
+Graph Graph::parse(std::string_view text, const Ops& ops, std::string where) {
+  std::shared_ptr<const op::OpTable> table = OpsAccess::table(ops);
+  graph::Graph parsed = graph::parse_graph(text, *table, std::move(where));
+  return GraphAccess::wrap(std::move(parsed), std::move(table));
 }
 
 std::string Graph::text() const { return graph::to_string(*graph_); }
@@ -231,6 +242,7 @@ Program compile(const Graph& graph, const CompileOptions& options) {
   internal.isa = *isa;
 
   auto impl = std::make_shared<Program::Impl>();
+  impl->ops = GraphAccess::ops(graph);
   const graph::Graph& source = GraphAccess::graph(graph);
   for (const graph::ValueId id : source.inputs()) impl->inputs.push_back(value_info(source.value(id).name, source.type(id)));
   for (const graph::ValueId id : source.outputs()) impl->outputs.push_back(value_info(source.value(id).name, source.type(id)));

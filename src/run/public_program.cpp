@@ -42,7 +42,8 @@ Program load(const run::Archive& archive, const ArchiveOptions& options) {
   internal.run.poison = options.poison;
   internal.run.check_finite = options.check_finite;
   auto impl = std::make_shared<Program::Impl>();
-  impl->executable = archive.load(internal);
+  if (options.ops != nullptr) impl->ops = OpsAccess::table(*options.ops);
+  impl->executable = archive.load(internal, impl->ops != nullptr ? *impl->ops : op::standard_ops());
   const program::Program& program = impl->executable->program();
   for (size_t i = 0; i < program.input_types.size(); ++i) impl->inputs.push_back(value_info(program.input_names[i], program.input_types[i]));
   for (const program::Output& output : program.outputs) impl->outputs.push_back(value_info(output.name, output.type));

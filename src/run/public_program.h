@@ -12,6 +12,7 @@ namespace fuseloom {
 inline namespace v0 {
 
 struct Program::Impl {
+  std::shared_ptr<const op::OpTable> ops;   // null: fuseloom's
   std::shared_ptr<run::Executable> executable;
   std::vector<ValueInfo> inputs, outputs;
   CompileInfo info;
@@ -20,6 +21,10 @@ struct Program::Impl {
 
 struct ProgramAccess {
   static Program wrap(std::shared_ptr<const Program::Impl> impl) { return Program(std::move(impl)); }
+};
+
+struct OpsAccess {
+  static std::shared_ptr<const op::OpTable> table(const Ops& ops) { return ops.table_; }
 };
 
 ValueInfo value_info(std::string name, const op::TensorType& type);

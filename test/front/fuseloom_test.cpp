@@ -195,5 +195,87 @@ TEST(Api, SavesAndLoads) {
   EXPECT_THROW(save(small_network(), folder.path() + "/no/such/folder.floom", uncached()), UserError);
 }
 
+// The example of docs/custom-ops.md.
+Ops with_row_sums() {
+  Ops ops;
+  ops.add({.name = "swish", .summary = "x * sigmoid(beta x)", .attributes = {{"beta", AttributeKind::Real}}, .rule = "mul(x0, sigmoid(mul(x0, beta)))"});
+  ops.add({.name = "row_sum_of_squares",
+           .summary = "sum over the last axis of x * x",
+           .infer = [](std::span<const TypeInfo> inputs, const Attributes&) { return std::vector<TypeInfo>{{inputs[0].dtype, {inputs[0].sizes[0]}}}; },
+           .kernel = CustomKernel{.source = R"(
+void run(void* const* buffers, const int64_t* sizes, char* scratch, int64_t begin, int64_t end) {
+  const X0* x = static_cast<const X0*>(buffers[0]);
+  Y0* y = static_cast<Y0*>(buffers[1]);
+  for (int64_t r = begin; r < end; ++r) {
+    Y0 part[LANES] = {};
+    for (int64_t c = 0; c < sizes[1]; c += LANES)
+      for (int64_t l = 0; l < LANES; ++l) part[l] += x[r * sizes[1] + c + l] * x[r * sizes[1] + c + l];
+    for (int64_t l = 1; l < LANES; ++l) part[0] += part[l];
+    y[r] = part[0];
+  }
+})",
+                                  .configurations = {{.constants = {{"LANES", 16}}, .condition = "eq(mod(x0_d1, 16), 0)"},
+                                                     {.constants = {{"LANES", 8}}, .condition = "eq(mod(x0_d1, 16), 0)"},
+                                                     {.constants = {{"LANES", 1}}}},
+                                  .extent = "x0_d0",
+                                  .mutates = std::vector<size_t>()},
+           .reference = [](std::span<const Tensor> inputs, const Attributes&, std::span<Tensor> outputs) {
+             for (int64_t r = 0; r < inputs[0].dim(0); ++r) {
+               double sum = 0;
+               for (int64_t c = 0; c < inputs[0].dim(1); ++c) sum += inputs[0].at(r * inputs[0].dim(1) + c) * inputs[0].at(r * inputs[0].dim(1) + c);
+               outputs[0].set(r, sum);
+             }
+           }});
+  return ops;
+}
+
+TEST(Api, RunsOpsOfYourOwn) {
+  std::optional<Graph> graph;
+  {
+    const Ops ops = with_row_sums();   // the graph and its programs keep it
+    graph.emplace("mine", ops);
+    const Value x = graph->input("x", DType::F32, {"n", "m"});
+    graph->output(graph->apply("row_sum_of_squares", {graph->apply("swish", {x}, {{"beta", 2.0}})}), "y");
+  }
+  const build::TemporaryDirectory folder;
+  const std::string path = folder.path() + "/mine.floom";
+  CompileOptions options = uncached();
+  options.typical = {{"n", 3}, {"m", 32}};
+  const Program program = compile(*graph, options);
+  save(*graph, path, options);
+  graph.reset();
+  const Program loaded = load(path, {.threads = 1});   // its kernels are in the file
+  for (const int64_t m : {1, 5, 32}) {
+    const Tensor x = counted({3, m});
+    const Tensor y = program.run({x})[0], again = loaded.run({x})[0];
+    for (int64_t r = 0; r < 3; ++r) {
+      double sum = 0;
+      for (int64_t c = 0; c < m; ++c) {
+        const double value = x.at(r * m + c), swish = value / (1 + std::exp(-2 * value));
+        sum += swish * swish;
+      }
+      EXPECT_NEAR(y.at(r), sum, 1e-4 * (1 + sum));
+      EXPECT_EQ(y.at(r), again.at(r));
+    }
+  }
+}
+
+TEST(Api, RunsOpsByTheirReference) {
+  Ops ops;
+  const auto same = [](std::span<const TypeInfo> inputs, const Attributes&) { return std::vector<TypeInfo>{inputs[0]}; };
+  ops.add({.name = "odd", .infer = same, .reference = [](std::span<const Tensor> inputs, const Attributes&, std::span<Tensor> outputs) {
+             for (int64_t i = 0; i < outputs[0].count(); ++i) outputs[0].set(i, inputs[0].at(i) + static_cast<double>(i));
+           }});
+  const Graph graph = Graph::parse("graph main(%x: f32[n]) {\n  %y: f32[n] = odd(%x)\n  return %y\n}\n", ops);
+  const Tensor x = counted({4});
+  EXPECT_EQ(compile(graph, uncached()).run({x})[0].at(3), 3);
+  const build::TemporaryDirectory folder;
+  save(graph, folder.path() + "/odd.floom", uncached());
+  EXPECT_EQ(load(folder.path() + "/odd.floom", {.ops = &ops}).run({x})[0].at(3), 3);
+  EXPECT_THROW(load(folder.path() + "/odd.floom"), UserError);
+  EXPECT_THROW(ops.add({.name = "odd", .infer = same, .rule = "x0"}), UserError);
+  EXPECT_THROW(ops.add({.name = "nothing"}), UserError);
+}
+
 }  // namespace
 }  // namespace fuseloom
