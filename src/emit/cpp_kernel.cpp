@@ -27,11 +27,13 @@ using kernel::Let;
 using kernel::Load;
 using kernel::Loop;
 using kernel::Philox;
+using kernel::Prefetch;
 using kernel::Reduce;
 using kernel::ScalarId;
 using kernel::Space;
 using kernel::Statement;
 using kernel::Store;
+using kernel::Transpose;
 
 namespace {
 
@@ -89,6 +91,8 @@ void collect_inner(const Body& statements, const kernel::Kernel& kernel, bool in
       if (load != nullptr && in_loop) indices.push_back(load->index);
     } else if (const auto* store = std::get_if<Store>(&statement.what)) {
       if (in_loop) indices.push_back(store->index);
+    } else if (const auto* prefetch = std::get_if<Prefetch>(&statement.what)) {
+      if (in_loop) indices.push_back(prefetch->index);
     } else if (const auto* reduce = std::get_if<Reduce>(&statement.what)) {
       for (const Accumulator& accumulator : reduce->accumulators) names.insert(kernel.scalar(accumulator.result).name);
       collect_inner(reduce->body, kernel, in_loop, names, indices);
@@ -255,7 +259,7 @@ bool CppKernelWriter::is_vectorizable(const Body& statements, std::set<std::stri
       if (!is_vectorizable(reduce->body, varying)) return false;
     } else if (const auto* branch = std::get_if<If>(&statement.what)) {
       if (!is_vectorizable(branch->then, varying)) return false;
-    } else if (std::holds_alternative<Contract>(statement.what)) {
+    } else if (std::holds_alternative<Contract>(statement.what) || std::holds_alternative<Transpose>(statement.what)) {
       return false;
     }
   }
@@ -348,6 +352,27 @@ void CppKernelWriter::statement(const If& branch) {
 
 void CppKernelWriter::statement(const Barrier&) {
   throw Unsupported(fmt::format("generated C++ has no barriers ({})", kernel_.name));
+}
+
+void CppKernelWriter::statement(const Transpose& transpose) {
+  const DType dtype = kernel_.buffer(transpose.target).dtype;
+  out_.line("{}({}, {}, {}, {}, {}, {});", prelude_.transpose_block(dtype), address(transpose.target, transpose.target_index),
+            integer(transpose.target_pitch), address(transpose.source, transpose.source_index), integer(transpose.source_pitch),
+            integer(transpose.rows), integer(transpose.columns));
+}
+
+void CppKernelWriter::statement(const Prefetch& prefetch) {
+  constexpr int kLine = 64;   // bytes of a cache line
+  if (!vector_) {
+    out_.line("__builtin_prefetch({});", address(prefetch.buffer, prefetch.index));
+    return;
+  }
+  const Access access = access_of(prefetch.index);
+  if (access.kind != Access::Kind::Unit) return;
+  const int bytes = static_cast<int>(dtype_bytes(kernel_.buffer(prefetch.buffer).dtype)) * vector_->width;
+  for (int copy = 0; copy < vector_->copies; ++copy) {
+    if (copy * bytes % kLine == 0) out_.line("__builtin_prefetch({});", address(prefetch.buffer, at_copy(access.base, copy)));
+  }
 }
 
 // ---- integers --------------------------------------------------------------------------------------------------------
@@ -654,7 +679,14 @@ void CppKernelWriter::let(ScalarId id, const Current& current) {
   define_varying(id, texts, kBoolAccumulatorBits);
 }
 
+std::optional<ScalarId> CppKernelWriter::narrowed_from(const Apply& widening, DType result) const {
+  if (widening.op->name != "cast" || result != DType::F32) return std::nullopt;
+  const auto found = narrowed_from_.find(widening.args[0].index);
+  return found == narrowed_from_.end() ? std::nullopt : std::optional<ScalarId>(found->second);
+}
+
 void CppKernelWriter::let(ScalarId id, const Apply& apply) {
+  if (apply.op->name == "cast" && dtype_of(id) == DType::BF16 && dtype_of(apply.args[0]) == DType::F32) narrowed_from_[id.index] = apply.args[0];
   const bool varying = vector_ && std::any_of(apply.args.begin(), apply.args.end(), [&](ScalarId arg) { return varies(arg); });
   if (!varying) {
     define_uniform(id, apply_uniform(id, apply));
@@ -723,6 +755,9 @@ std::string CppKernelWriter::apply_lanes(ScalarId id, const Apply& apply, int co
   const int width = vector_->width;
   const DType result = dtype_of(id), first = dtype_of(apply.args[0]);
   const auto lane = [&](size_t i) { return vector(apply.args[i], copy); };
+  if (const std::optional<ScalarId> wide = narrowed_from(apply, result)) {
+    return fmt::format("{}({})", prelude_.function("round_bf16", DType::F32, width), vector(*wide, copy));
+  }
   if (op == "cast" || op == "bitcast") {
     if (first == DType::Bool) {
       if (result == DType::Bool) {

@@ -87,6 +87,8 @@ class CppKernelWriter {
   void statement(const kernel::Accumulate& accumulate);
   void statement(const kernel::If& branch);
   void statement(const kernel::Barrier& barrier);
+  void statement(const kernel::Transpose& transpose);
+  void statement(const kernel::Prefetch& prefetch);
   void statement(const kernel::Contract& contract);
 
   void serial_loop(const kernel::Loop& loop);
@@ -141,6 +143,8 @@ class CppKernelWriter {
   void let(kernel::ScalarId id, const kernel::Current& current);
   void let(kernel::ScalarId id, const kernel::Philox& philox);
   std::string apply_uniform(kernel::ScalarId id, const kernel::Apply& apply);
+  // The f32 value that a bf16 one was narrowed from, to be rounded without leaving f32.
+  std::optional<kernel::ScalarId> narrowed_from(const kernel::Apply& widening, DType result) const;
   std::string apply_lanes(kernel::ScalarId id, const kernel::Apply& apply, int copy, int& mask_bits);
   std::string constant_text(DType dtype, double real, double imag, int64_t integer) const;
 
@@ -187,6 +191,7 @@ class CppKernelWriter {
   SourceWriter out_;
   NameScope names_;
   sym::Facts facts_;                                        // of the kernel, and the ranges of the axes in scope
+  std::unordered_map<int32_t, kernel::ScalarId> narrowed_from_;   // bf16 values that were cast from f32
   std::map<std::string, Integer> integers_;
   std::unordered_map<int32_t, Value> values_;
   std::vector<std::string> buffer_names_;

@@ -2,7 +2,8 @@
 //
 // f32: own algorithms, the same for scalars and vectors. Polynomials are minimax fits of our own (relative error below 2^-24
 // unless said otherwise), evaluated by Horner's rule with fused multiply-adds where the target has them. Error bounds:
-// docs/numerics.md. Rounding to an integer n is the addition of 1.5·2^23 (f64: 1.5·2^52): the low mantissa bits are then n.
+// docs/numerics.md. Arguments are clamped the way the maximum and minimum instructions do it, the bound first: NaN stays NaN.
+// Rounding to an integer n is the addition of 1.5·2^23 (f64: 1.5·2^52): the low mantissa bits are then n.
 // exp, log and tanh exist in f64 too. The other functions of f64, and those that are rarely hot, are libm's, lane by lane; f32
 // goes through f64 there and is rounded once.
 #include "emit/cpp_function.h"
@@ -16,11 +17,10 @@ constexpr CppFunction kMath[] = {
     // 2^n for an integer n kept in the low bits of an integer (its higher bits are shifted out), -126 <= n <= 127.
     {"pow2_bits", "u", "F:T", Kind::Same, 0, "", "  return __builtin_bit_cast($F, ($T)((a << 23) + 0x3f800000u));\n"},
 
-    // e^x = 2^n e^r, r = x - n ln2 in [-ln2/2, ln2/2]. ln2 is split so that n times its high part is exact. 2^n is applied
-    // in two factors, so that results below 2^-126 round once.
+    // e^x = 2^n e^r, r = x - n ln2 in [-ln2/2, ln2/2]. ln2 is split so that n times its high part is exact.
     {"exp", "f", "T:T", Kind::Same, 0, "", R"(
-  $T x = a < $splat(-104.0f) ? $splat(-104.0f) : a;
-  x = x > $splat(89.0f) ? $splat(89.0f) : x;
+  $T x = $splat(-104.0f) > a ? $splat(-104.0f) : a;
+  x = $splat(89.0f) < x ? $splat(89.0f) : x;
   const $T t = $fma(x, $splat(1.44269504f), $splat(12582912.0f));
   const $T n = t - $splat(12582912.0f);
   $T r = $fma(n, $splat(-0.693359375f), x);
@@ -30,14 +30,18 @@ constexpr CppFunction kMath[] = {
   p = $fma(p, r, $splat(1.6666520e-1f));
   p = $fma(p, r, $splat(4.9999994e-1f));
   p = $fma(p, r * r, r) + $splat(1.0f);
-  const $U k = __builtin_bit_cast($U, t);
+  return $times_pow2(p, t);
+)"},
+    // a 2^n for n kept in the low bits of b. In two factors, so that results below 2^-126 round once.
+    {"times_pow2", "f", "T:TT", Kind::Same, 0, "", R"(
+  const $U k = __builtin_bit_cast($U, b);
   const $U half = k >> 1;
-  return p * $pow2_bits@U(half) * $pow2_bits@U(k - half);
+  return a * $pow2_bits@U(half) * $pow2_bits@U(k - half);
 )"},
     // 2^n (e^r - 1) + (2^n - 1), with 2^(n-1) so that n = 128 does not overflow early.
     {"expm1", "f", "T:T", Kind::Same, 0, "", R"(
-  $T x = a < $splat(-20.0f) ? $splat(-20.0f) : a;
-  x = x > $splat(89.0f) ? $splat(89.0f) : x;
+  $T x = $splat(-20.0f) > a ? $splat(-20.0f) : a;
+  x = $splat(89.0f) < x ? $splat(89.0f) : x;
   const $T t = $fma(x, $splat(1.44269504f), $splat(12582912.0f));
   const $T n = t - $splat(12582912.0f);
   $T r = $fma(n, $splat(-0.693359375f), x);
@@ -99,7 +103,7 @@ constexpr CppFunction kMath[] = {
     // tanh(x) = y / (y + 2) with y = e^(2|x|) - 1; the sign is put back at the end.
     {"tanh", "f", "T:T", Kind::Same, 0, "", R"(
   $T x = $abs(a);
-  x = x > $splat(9.1f) ? $splat(9.1f) : x;
+  x = $splat(9.1f) < x ? $splat(9.1f) : x;
   const $T t = $fma(x, $splat(2.88539008f), $splat(12582912.0f));
   const $T n = t - $splat(12582912.0f);
   $T r = $fma(n, $splat(-0.693359375f), x + x);
@@ -125,7 +129,7 @@ constexpr CppFunction kMath[] = {
   small = $fma(small, s, $splat(1.2837917e-1f));
   small = $fma(small, a, a);
   $T x = $abs(a);
-  x = x > $splat(4.0f) ? $splat(4.0f) : x;
+  x = $splat(4.0f) < x ? $splat(4.0f) : x;
   $T l = $fma($splat(-2.1095067e-5f), x, $splat(4.344628e-4f));
   l = $fma(l, x, $splat(-4.171064e-3f));
   l = $fma(l, x, $splat(2.5119429e-2f));
@@ -211,8 +215,8 @@ constexpr CppFunction kMath[] = {
   p = $fma@D(p, z, $splat@D(0.6666666667576943));
   $D l = $fma@D(p * z, s, s + s);
   l = $fma@D(e, $splat@D(0.6931471805599453), l) * b;
-  l = l < $splat@D(-120.0) ? $splat@D(-120.0) : l;
-  l = l > $splat@D(100.0) ? $splat@D(100.0) : l;
+  l = $splat@D(-120.0) > l ? $splat@D(-120.0) : l;
+  l = $splat@D(100.0) < l ? $splat@D(100.0) : l;
   const $D t = $fma@D(l, $splat@D(1.4426950408889634), $splat@D(6755399441055744.0));
   const $D r = $fma@D(t - $splat@D(6755399441055744.0), $splat@D(-0.6931471805599453), l);
   $D q = $fma@D($splat@D(2.4707756039087322e-05), r, $splat@D(0.0001990932943319495));
@@ -278,8 +282,8 @@ constexpr CppFunction kMath[] = {
     // f64: the same plans with Taylor's polynomial to r^13 / 13!, below 2^-57 of the result.
     {"pow2_bits_f64", "u", "D:T", Kind::Same, 0, "", "  return __builtin_bit_cast($D, ($T)((a << 52) + $splat(0x3ff0000000000000u)));\n"},
     {"exp", "d", "T:T", Kind::Same, 0, "", R"(
-  $T x = a < $splat(-746.0) ? $splat(-746.0) : a;
-  x = x > $splat(710.0) ? $splat(710.0) : x;
+  $T x = $splat(-746.0) > a ? $splat(-746.0) : a;
+  x = $splat(710.0) < x ? $splat(710.0) : x;
   const $T t = $fma(x, $splat(1.4426950408889634), $splat(6755399441055744.0));
   const $T n = t - $splat(6755399441055744.0);
   $T r = $fma(n, $splat(-6.93147180369123816490e-01), x);
@@ -296,13 +300,16 @@ constexpr CppFunction kMath[] = {
   p = $fma(p, r, $splat(0.16666666666666666));
   p = $fma(p, r, $splat(0.5));
   p = $fma(p, r * r, r) + $splat(1.0);
-  const $U k = __builtin_bit_cast($U, t);
+  return $times_pow2(p, t);
+)"},
+    {"times_pow2", "d", "T:TT", Kind::Same, 0, "", R"(
+  const $U k = __builtin_bit_cast($U, b);
   const $U half = k >> 1;
-  return p * $pow2_bits_f64@U(half) * $pow2_bits_f64@U(k - half);
+  return a * $pow2_bits_f64@U(half) * $pow2_bits_f64@U(k - half);
 )"},
     {"tanh", "d", "T:T", Kind::Same, 0, "", R"(
   $T x = $abs(a);
-  x = x > $splat(20.0) ? $splat(20.0) : x;
+  x = $splat(20.0) < x ? $splat(20.0) : x;
   const $T t = $fma(x, $splat(2.8853900817779268), $splat(6755399441055744.0));
   const $T n = t - $splat(6755399441055744.0);
   $T r = $fma(n, $splat(-6.93147180369123816490e-01), x + x);

@@ -179,6 +179,13 @@ constexpr CppFunction kBasic[] = {
   const $U nan = (bits >> 16) | $splat@U(0x40u);
   return $cast@US(a != a ? nan : y);
 )"},
+    // The f32 that widen(narrow_bf16(a)) gives.
+    {"round_bf16", "f", "T:T", Kind::Same, 0, "", R"(
+  const $U bits = __builtin_bit_cast($U, a);
+  const $U y = bits + $splat@U(0x7fffu) + ((bits >> 16) & $splat@U(1u));
+  const $U nan = bits | $splat@U(0x400000u);
+  return __builtin_bit_cast($T, ($U)((a != a ? nan : y) & $splat@U(0xffff0000u)));
+)"},
     // f64 → f32 rounded to odd: what was lost stays visible in the last bit, so that rounding again is right.
     {"narrow_odd", "d", "F:T", Kind::Lanes, 0, "", R"(
   const f32 y = (f32)a;
@@ -431,9 +438,29 @@ std::string CppPrelude::function(std::string_view function, DType dtype, int lan
   std::string body = text.expand(entry->body);
   if (const std::string_view device = target_.cuda && lanes == 0 ? device_body(function, dtype) : ""; !device.empty())
     body = fmt::format("#ifdef __CUDACC_RTC__\n{}#else\n{}#endif\n", device, body);
+  if (const std::string instructions = target_.cuda ? "" : avx512_body(function, dtype, lanes); !instructions.empty())
+    body = fmt::format("#ifndef __clang__\n{}#else\n{}#endif\n", instructions, body);
   begin(name);
   append(declaration + body + "}\n");
   return name;
+}
+
+// Where AVX-512 has the very function as an instruction or two: the body for GCC (Clang names the builtins differently).
+std::string CppPrelude::avx512_body(std::string_view function, DType dtype, int lanes) {
+  if (!target_.avx512 || !is_float(dtype) || lanes * bits_of(dtype) != 512) return "";
+  const std::string_view letter = dtype == DType::F32 ? "s" : "d";
+  const std::string bits = type(dtype == DType::F32 ? DType::U16 : DType::U8, 0), all = fmt::format("({})-1", bits);
+  if (function == "times_pow2") {   // rounds once
+    const std::string splat = this->function("splat", dtype, lanes);
+    return fmt::format("  return __builtin_ia32_scalefp{}512_mask(a, b - {}({}), a, {}, 4);\n", letter, splat,
+                       dtype == DType::F32 ? "12582912.0f" : "6755399441055744.0", all);
+  }
+  if (function == "max" || function == "min") {   // the range instruction orders the zeros, but drops NaN: where one is, the sum
+    return fmt::format("  const {} nan = __builtin_ia32_cmpp{}512_mask(a, b, 3, {}, 4);\n"
+                       "  return __builtin_ia32_addp{}512_mask(a, b, __builtin_ia32_rangep{}512_mask(a, b, {}, a, {}, 4), nan, 4);\n",
+                       bits, letter, all, letter, letter, function == "max" ? 5 : 4, all);
+  }
+  return "";
 }
 
 // ---- halves ----------------------------------------------------------------------------------------------------------
@@ -665,6 +692,16 @@ std::string CppPrelude::cast(DType from, DType to, int lanes) {
     begin(name);
     split(name, narrow, to, std::vector<DType>{from}, lanes);
     return name;
+  }
+  // GCC 12 converts by halves what AVX-512 does at once.
+  const bool widens = bits_of(from) == 16 && bits_of(to) == 32, narrows = bits_of(from) == 32 && bits_of(to) == 16;
+  if (target_.avx512 && lanes == 16 && !is_float(from) && !is_float(to) && (widens || narrows)) {
+    const std::string_view sign = is_signed_int(from) ? "s" : "z";
+    const std::string wide = type(DType::I32, 16), small = type(DType::I16, 16), all = fmt::format("({})-1", type(DType::U16, 0));
+    const std::string builtin =
+        widens ? fmt::format("({})__builtin_ia32_pmov{}xwd512_mask(({})a, {}{{}}, {})", result, sign, small, wide, all)
+               : fmt::format("({})__builtin_ia32_pmovdw512_mask(({})a, {}{{}}, {})", result, wide, small, all);
+    return define(fmt::format("#ifndef __clang__\n  return {};\n#else\n  return __builtin_convertvector(a, {});\n#endif\n", builtin, result));
   }
   const auto converted = [&](std::string_view value, const std::string& target) {
     return lanes == 0 ? fmt::format("({}){}", target, value) : fmt::format("__builtin_convertvector({}, {})", value, target);
@@ -1185,6 +1222,35 @@ std::string CppPrelude::transpose(DType dtype, int lanes) {
   }
   for (int i = 0; i < lanes; ++i) body += fmt::format("  v[{}] = {};\n", i, rows[static_cast<size_t>(i)]);
   append(fmt::format("{}void {}({}* v) {{\n{}}}\n", kInline, name, vector, body));
+  return name;
+}
+
+std::string CppPrelude::transpose_block(DType dtype) {
+  // Whole squares in registers; the rows and columns left over one element at a time.
+  const DType bits = unsigned_of(bits_of(dtype == DType::Bool ? DType::U8 : dtype));
+  const int lanes = std::min(16, target_.vector_bytes * 8 / bits_of(bits));
+  const std::string element = storage_type(dtype, 0), raw = type(bits, 0), vector = type(bits, lanes), i64 = type(DType::I64, 0);
+  const std::string name = fmt::format("transpose_block_{}", element);
+  if (written_.contains(name)) return name;
+  const std::string load = memory("load", bits, lanes), store = memory("store", bits, lanes), square = transpose(bits, lanes);
+  begin(name);
+  std::string loads, stores;
+  for (int i = 0; i < lanes; ++i) {
+    loads += fmt::format("      v[{0}] = {1}((const {2}*)from + (r + {0})*from_pitch + c);\n", i, load, raw);
+    stores += fmt::format("      {1}(({2}*)to + (c + {0})*to_pitch + r, v[{0}]);\n", i, store, raw);
+  }
+  append(fmt::format("static void {0}({1}* to, i64 to_pitch, const {1}* from, i64 from_pitch, i64 rows, i64 columns) {{\n"
+                     "  const i64 whole = columns/{2}*{2};\n"
+                     "  i64 r = 0;\n"
+                     "  for (; r + {2} <= rows; r += {2}) {{\n"
+                     "    for (i64 c = 0; c < whole; c += {2}) {{\n"
+                     "      {3} v[{2}];\n{4}      {5}(v);\n{6}    }}\n"
+                     "    for (i64 c = whole; c < columns; ++c)\n"
+                     "      for (int l = 0; l < {2}; ++l) to[c*to_pitch + r + l] = from[(r + l)*from_pitch + c];\n"
+                     "  }}\n"
+                     "  for (; r < rows; ++r)\n"
+                     "    for (i64 c = 0; c < columns; ++c) to[c*to_pitch + r] = from[r*from_pitch + c];\n}}\n",
+                     name, element, lanes, vector, loads, square, stores));
   return name;
 }
 

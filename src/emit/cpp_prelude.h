@@ -53,6 +53,8 @@ class CppPrelude {
   std::string lanes_from(int lanes);
   // Turns a square of `lanes` vectors in place.
   std::string transpose(DType dtype, int lanes);
+  // (to, to_pitch, from, from_pitch, rows, columns): to[c*to_pitch + r] = from[r*from_pitch + c].
+  std::string transpose_block(DType dtype);
   // All lanes combined into one value, by halves.
   std::string horizontal(op::Combine combine, DType dtype, int lanes);
   std::string any(int bits, int lanes);                  // whether a lane of the mask is on
@@ -78,6 +80,7 @@ class CppPrelude {
   // Writes `name` for a wide vector in terms of the function `narrow` on halves. Signature letters as in FunctionText.
   void split(const std::string& name, const std::string& narrow, DType result, std::span<const DType> params, int lanes);
   void declare_libm(std::string_view function, int arguments);
+  std::string avx512_body(std::string_view function, DType dtype, int lanes);
   void write_vector_builtin(std::string_view name, DType dtype, int lanes);
   std::string mask_bits(int bits, int lanes);            // mask → the integer that AVX-512 builtins take
 

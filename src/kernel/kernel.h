@@ -19,6 +19,8 @@
 //     accumulator is an ordinary value: the combination over all iterations of the loops inside the scope. Lanes and
 //     unrolled copies have accumulators of their own, combined at the end in a fixed tree. In a Serial loop the running
 //     value of an accumulator can be read with `Current` (scans).
+//   - `Transpose` copies a block from one buffer to another with its sides exchanged; `Prefetch` says what will be read
+//     soon and means nothing.
 //   - `Contract` is a tile contraction acc[m, n] = sum over k of lhs(m, k) * rhs(k, n): see below.
 //   - Iterations of Core, Vector, Grid and Thread loops must not depend on each other except through Reduce and Barrier.
 //
@@ -162,6 +164,22 @@ struct If {
 // CUDA only: all threads of a block meet, and see what the others wrote to Shared and Global buffers before.
 struct Barrier {};
 
+// CPU: target[target_index + c*target_pitch + r] = source[source_index + r*source_pitch + c] for r < rows, c < columns. The
+// buffers have one type and do not overlap. By squares in registers, where element after element would be scattered.
+struct Transpose {
+  BufferId target;
+  sym::Expr target_index = 0, target_pitch;
+  BufferId source;
+  sym::Expr source_index = 0, source_pitch;
+  sym::Expr rows, columns;
+};
+
+// A hint: the element will be read soon. The index may lie outside of the buffer.
+struct Prefetch {
+  BufferId buffer;
+  sym::Expr index;
+};
+
 // A tile contraction on the CPU. For m in [0, m_size), n in [0, n_size):
 //     accumulator(m, n) = sum over k in [0, k_size) of lhs(m, k) * rhs(k, n)       (f32, f64 or i32, FMA allowed)
 // then `epilogue` runs for each (m, n) with the accumulator as a value, vectorised along n.
@@ -187,7 +205,7 @@ struct Contract {
 };
 
 struct Statement {
-  std::variant<Loop, Define, Let, Store, Reduce, Accumulate, If, Barrier, Contract> what;
+  std::variant<Loop, Define, Let, Store, Reduce, Accumulate, If, Barrier, Transpose, Prefetch, Contract> what;
 };
 
 struct Kernel {

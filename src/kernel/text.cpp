@@ -200,6 +200,11 @@ class Printer {
     block(statement.then);
   }
   void print(const Barrier&) { line("barrier"); }
+  void print(const Transpose& t) {
+    line("transpose {} pitch {} = {} pitch {} rows {} columns {}", place(t.target, t.target_index), sym::to_string(t.target_pitch),
+         place(t.source, t.source_index), sym::to_string(t.source_pitch), sym::to_string(t.rows), sym::to_string(t.columns));
+  }
+  void print(const Prefetch& prefetch) { line("prefetch {}", place(prefetch.buffer, prefetch.index)); }
   void print(const Contract& c) {
     line("contract {} {} = 0 to {}, {} = 0 to {}, {} = 0 to {} tile {} x {} block {}, {}, {} {{", dtype_name(c.dtype),
          c.m_axis, sym::to_string(c.m_size), c.n_axis, sym::to_string(c.n_size), c.k_axis, sym::to_string(c.k_size),
@@ -386,6 +391,12 @@ class Parser {
       return {std::move(statement)};
     }
     if (lexer_.accept("barrier")) return {Barrier{}};
+    if (lexer_.accept("transpose")) return {transpose()};
+    if (lexer_.accept("prefetch")) {
+      Prefetch prefetch;
+      std::tie(prefetch.buffer, prefetch.index) = place();
+      return {std::move(prefetch)};
+    }
     if (lexer_.accept("contract")) return {contract()};
     lexer_.fail("expected a statement, found '" + lexer_.peek().text + "'");
   }
@@ -478,6 +489,22 @@ class Parser {
     store.value = use();
     store.guards = guards();
     return store;
+  }
+
+  Transpose transpose() {
+    Transpose t;
+    std::tie(t.target, t.target_index) = place();
+    lexer_.expect("pitch");
+    t.target_pitch = sym::parse_expr(lexer_);
+    lexer_.expect("=");
+    std::tie(t.source, t.source_index) = place();
+    lexer_.expect("pitch");
+    t.source_pitch = sym::parse_expr(lexer_);
+    lexer_.expect("rows");
+    t.rows = sym::parse_expr(lexer_);
+    lexer_.expect("columns");
+    t.columns = sym::parse_expr(lexer_);
+    return t;
   }
 
   Reduce reduce() {

@@ -408,6 +408,24 @@ class Verifier {
     check_meeting("a barrier", {});
   }
 
+  void visit(const Transpose& t) {
+    const Step step(*this, "transpose");
+    check(!cuda_ && !in_vector_, "a transpose belongs outside vector and thread loops");
+    buffer_access(t.target, Access::Write);
+    buffer_access(t.source, Access::Read);
+    const Buffer &target = kernel_.buffer(t.target), &source = kernel_.buffer(t.source);
+    check(t.target != t.source, "@{} is both sides", target.name);
+    check(target.dtype == source.dtype && !is_complex(target.dtype), "copies @{} of {} to @{} of {}", source.name, dtype_name(source.dtype),
+          target.name, dtype_name(target.dtype));
+    for (const sym::Expr* expr : {&t.target_index, &t.target_pitch, &t.source_index, &t.source_pitch, &t.rows, &t.columns}) expression(*expr);
+  }
+
+  void visit(const Prefetch& prefetch) {
+    const Step step(*this, "prefetch");
+    buffer_access(prefetch.buffer, Access::Read);
+    expression(prefetch.index);
+  }
+
   void visit(const Contract& c) {
     const Step step(*this, "contract");
     check(!cuda_ && !in_vector_, "a contraction belongs outside vector and thread loops");

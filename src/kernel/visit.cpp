@@ -55,6 +55,10 @@ class ExprVisitor {
     body(branch.then, in_core);
   }
   void statement(Barrier&, bool) {}
+  void statement(Transpose& t, bool) {
+    for (Expr* expr : {&t.target_index, &t.target_pitch, &t.source_index, &t.source_pitch, &t.rows, &t.columns}) size(*expr);
+  }
+  void statement(Prefetch& prefetch, bool) { size(prefetch.index); }
   void statement(Contract& contract, bool) {
     for (Expr* expr : {&contract.m_size, &contract.n_size, &contract.k_size, &contract.lhs_offset, &contract.rhs_offset,
                        &contract.row_pitch, &contract.row_size}) {

@@ -52,6 +52,38 @@ std::string identifier(std::string_view name, int32_t index) {
   return fmt::format("b{}_{}", index, out.substr(0, 24));
 }
 
+// Values and stores of a body, and whether it adds to accumulators that live longer than one turn of the loop.
+struct BodySize {
+  int statements = 0;
+  bool accumulates = false;
+};
+void measure(const kernel::Body& body, BodySize& size) {
+  for (const Statement& statement : body) {
+    if (const auto* loop = std::get_if<kernel::Loop>(&statement.what)) {
+      measure(loop->body, size);
+    } else if (const auto* branch = std::get_if<kernel::If>(&statement.what)) {
+      measure(branch->then, size);
+    } else if (const auto* reduce = std::get_if<kernel::Reduce>(&statement.what)) {
+      BodySize inside;
+      measure(reduce->body, inside);
+      size.statements += inside.statements;
+    } else {
+      ++size.statements;
+      size.accumulates = size.accumulates || std::holds_alternative<kernel::Accumulate>(statement.what);
+    }
+  }
+}
+
+// An addition waits for the one before it in its accumulator: reductions need several to keep the units busy. Elsewhere
+// several vectors share the loop's overhead.
+int32_t vectors_for(const kernel::Body& body) {
+  BodySize size;
+  measure(body, size);
+  if (size.statements <= 12) return 4;
+  if (size.accumulates) return size.statements <= 24 ? 4 : 2;
+  return size.statements <= 32 ? 2 : 1;
+}
+
 }  // namespace
 
 LoopBuilder::LoopBuilder(const Graph& graph, const Group& group, const AxisPlan& plan) : graph_(graph), group_(group), plan_(plan) {
@@ -127,6 +159,7 @@ void LoopBuilder::close() {
   Scope scope = pop();
   if (auto* loop = std::get_if<kernel::Loop>(&scope.owner.what)) {
     loop->body = std::move(scope.body);
+    if (loop->binding == Binding::Vector && loop->unroll == kByBody) loop->unroll = vectors_for(loop->body);
     if (is_thread(loop->binding)) store_level_ = 1;
   } else if (auto* branch = std::get_if<kernel::If>(&scope.owner.what)) {
     branch->then = std::move(scope.body);
@@ -399,6 +432,10 @@ ScalarId LoopBuilder::load_stored(BufferId buffer, const Expr& position, const s
     if (!simple.is_const() || simple.is_const(0)) source.guards.push_back(simple);
   }
   return let(kernel_.buffer(buffer).dtype, std::move(source));
+}
+
+void LoopBuilder::set_store_tile(ValueId value, BufferId buffer, Expr position) {
+  store_tiles_[value] = Resident{std::nullopt, buffer, std::move(position)};
 }
 
 ScalarId LoopBuilder::load(BufferId buffer, DType declared, const Expr& position, const std::vector<Expr>& guards, double fill) {
@@ -719,6 +756,11 @@ void LoopBuilder::store(std::span<const ValueId> values) {
     scalars.push_back(dtype(scalar) == declared ? scalar : apply("cast", declared, {scalar}));
   }
   for (size_t i = 0; i < values.size(); ++i) {
+    const auto tile = store_tiles_.find(values[i]);
+    if (tile != store_tiles_.end()) {
+      append(Statement{kernel::Store{.buffer = tile->second.buffer, .index = simplified(tile->second.position), .value = scalars[i]}});
+      continue;
+    }
     const BufferId buffer = argument(values[i], Access::Write);
     kernel::Store store{.buffer = buffer, .index = simplified(linear_index(graph_.type(values[i]).shape, position(values[i]))), .value = scalars[i]};
     for (const Expr& guard : guards_) {
@@ -765,6 +807,13 @@ void collect(const kernel::Body& body, std::set<std::string>& free, std::set<std
     } else if (const auto* branch = std::get_if<kernel::If>(&statement.what)) {
       add(branch->condition);
       collect(branch->then, free, bound);
+    } else if (const auto* transpose = std::get_if<kernel::Transpose>(&statement.what)) {
+      for (const Expr& expr : {transpose->target_index, transpose->target_pitch, transpose->source_index, transpose->source_pitch, transpose->rows,
+                               transpose->columns}) {
+        add(expr);
+      }
+    } else if (const auto* prefetch = std::get_if<kernel::Prefetch>(&statement.what)) {
+      add(prefetch->index);
     } else if (const auto* contract = std::get_if<kernel::Contract>(&statement.what)) {
       for (const Expr& size : {contract->m_size, contract->n_size, contract->k_size, contract->lhs_offset, contract->rhs_offset,
                                contract->row_pitch, contract->row_size}) {

@@ -25,6 +25,8 @@ class LoopBuilder {
   LoopBuilder(const graph::Graph& graph, const Group& group, const AxisPlan& plan);
 
   // ---- loops. The bodies of the open loops form a stack; level 0 is the kernel's own body.
+  // `unroll` kByBody: chosen when the loop closes, as many vectors as its body leaves room for.
+  static constexpr int32_t kByBody = 0;
   void open(const std::string& axis, sym::Expr begin, sym::Expr end, kernel::Binding binding, int32_t width = 1, int32_t unroll = 1);
   // The Core loop over the product of some extents, outermost first, with each name defined as its part of the index. The
   // positions come back (0 where there is but one). Without a second iteration there is no loop, and false.
@@ -83,6 +85,8 @@ class LoopBuilder {
   void forget_resident(ValueId value) { resident_.erase(value); }
   // Copies an element of a stored value, as it is, to a buffer of the value's own type.
   void stage(ValueId value, const Index& index, const std::vector<sym::Expr>& guards, kernel::BufferId buffer, const sym::Expr& position);
+  // From now on stores of `value` go to this buffer at this position.
+  void set_store_tile(ValueId value, kernel::BufferId buffer, sym::Expr position);
 
   // ---- scalars
   ScalarId let(DType dtype, kernel::Source source);                     // at the level its operands allow
@@ -162,6 +166,7 @@ class LoopBuilder {
   std::map<std::string, int> name_level_;          // axes, defines and scalars used as integers
   std::map<NodeId, ScalarId> results_;
   std::map<ValueId, std::vector<Resident>> resident_;
+  std::map<ValueId, Resident> store_tiles_;
   std::vector<sym::Expr> guards_;
   std::string check_message_;
   kernel::BufferId check_;

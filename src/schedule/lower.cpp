@@ -25,7 +25,8 @@ int64_t hinted(const Expr& expr, const SizeHint& hint) {
 
 std::string Choice::text() const {
   std::string out = schedule;
-  if (!vector_axis.empty()) out += fmt::format(", {} lanes of {} x {}", width, vector_axis, unroll);
+  if (!vector_axis.empty()) out += fmt::format(", {} lanes of {}", width, vector_axis);
+  if (unroll > 1) out += fmt::format(" x {}", unroll);
   return out;
 }
 

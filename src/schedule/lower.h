@@ -63,7 +63,8 @@ struct Prepared {
 struct Choice {
   std::string schedule;                // "pointwise", "transpose", "inner reduction", "outer reduction", "normalization", "contraction", ...
   std::string vector_axis;
-  int32_t width = 1, unroll = 1;
+  int32_t width = 1;
+  int32_t unroll = 1;                  // vectors of a turn, where that is one choice for all loops
   std::string text() const;
 };
 

@@ -120,7 +120,7 @@ class ContractionLowering {
     for (const Axis& axis : group_.axes) count = count * axis.extent;
     kernel.bytes = moved_bytes(graph_, group_);
     kernel.work = sym::floor_div(count, 30) + sym::floor_div(kernel.bytes, 20);   // about 30 multiply-adds and 20 bytes in a nanosecond
-    lowered.choice = Choice{.schedule = fmt::format("contraction, tile {} x {}", tile_m_, tile_n_), .vector_axis = kN, .width = tile_n_ / 2, .unroll = 2};
+    lowered.choice = Choice{.schedule = fmt::format("contraction, tile {} x {}", tile_m_, tile_n_), .vector_axis = kN, .width = tile_n_ / 2};
     lowered.kernels.push_back(std::move(kernel));
     return lowered;
   }

@@ -19,7 +19,10 @@ using sym::Expr;
 namespace {
 
 constexpr int64_t kChunk = 8192;            // elements of the vector axis that one Core iteration of a pointwise kernel covers
-constexpr int64_t kTransposeTile = 64;      // both sides of a transposed tile: 64 rows of 256 bytes stay in L1
+constexpr int64_t kTransposeTile = 64;      // both sides of a tile whose strided accesses stay elements: 64 rows of 256 bytes stay in L1
+// A tile that is turned over in squares: its rows are long enough for the memory's pages and streams on the side that is
+// written along, and whole pairs of cache lines on the other. It stays in L2.
+constexpr int64_t kTileRowBytes = 2048, kTileColumnBytes = 128, kMostTileRow = 1024;
 constexpr int64_t kColumns = 1024;          // columns of an outer reduction whose accumulators lie in L1
 constexpr int64_t kLongReduction = 32;      // outer reductions longer than this accumulate in L1 instead of registers
 
@@ -39,7 +42,6 @@ class LoopLowering {
       }
     }
     width_ = std::max<int32_t>(2, target.vector_bytes / static_cast<int32_t>(dtype_bytes(widest)));
-    unroll_ = group.nodes.size() <= 6 ? 4 : group.nodes.size() <= 16 ? 2 : 1;
   }
 
   LoweredGroup run() {
@@ -52,13 +54,18 @@ class LoopLowering {
       lower_columns();
     } else {
       const LoopAxis* across = folded_.empty() ? transposed_axis() : nullptr;
-      if (across != nullptr) kind = "transpose";
-      lower_rows(across);
+      std::vector<Tile> tiles;
+      if (across != nullptr) {
+        kind = "transpose";
+        tiles = tiles_across(*across);
+      }
+      if (tiles.empty()) lower_rows(across);
+      else lower_tiles(*across, std::move(tiles));
     }
     LoweredGroup lowered;
     LoweredKernel kernel = build_.finish(kind);
     estimate(kernel);
-    lowered.choice = Choice{.schedule = kind, .vector_axis = vector_ == nullptr ? "" : vector_->name, .width = width_, .unroll = unroll_};
+    lowered.choice = Choice{.schedule = kind, .vector_axis = vector_ == nullptr ? "" : vector_->name, .width = width_};
     lowered.kernels.push_back(std::move(kernel));
     return lowered;
   }
@@ -139,7 +146,9 @@ class LoopLowering {
     return core;
   }
 
-  void open_vector(const Expr& low, const Expr& high) { build_.open(vector_->name, low, high, Binding::Vector, width_, unroll_); }
+  void open_vector(const Expr& low, const Expr& high) {
+    build_.open(vector_->name, low, high, Binding::Vector, width_, LoopBuilder::kByBody);
+  }
 
   void open_folded() {
     for (const LoopAxis* axis : folded_) {
@@ -190,6 +199,93 @@ class LoopLowering {
     return position;
   }
 
+  // An access along another axis than the vector's, by way of a tile: contiguous along `across`, `stride` along the vector axis.
+  struct Tile {
+    ValueId value;
+    Index index;
+    Expr address, stride;
+    bool stored;
+    BufferId buffer;
+  };
+  std::vector<Tile> tiles_across(const LoopAxis& across) const {
+    std::vector<Tile> tiles;
+    for (const auto& [value, uses] : group_.uses) {
+      const op::TensorType& type = graph_.type(value);
+      const bool stored = phase_.computed(value);
+      if (is_complex(type.dtype) || (stored && std::find(group_.outputs.begin(), group_.outputs.end(), value) == group_.outputs.end())) continue;
+      for (size_t u = 0; u < (stored ? 1 : uses.size()); ++u) {
+        if (!uses[u].guards.empty() || uses[u].index.size() != type.shape.size()) continue;
+        const Expr address = linear_index(type.shape, uses[u].index);
+        const std::optional<Expr> contiguous = plan_.stride(address, across), stride = plan_.stride(address, *vector_);
+        if (!contiguous || !contiguous->is_const(1) || !stride || stride->is_const(0) || stride->is_const(1)) continue;
+        tiles.push_back({.value = value, .index = uses[u].index, .address = plan_.rewrite(address), .stride = *stride, .stored = stored});
+      }
+    }
+    return tiles;
+  }
+
+  // Reading: before the tile's loops. Storing: behind them.
+  void turn(const Tile& tile, const LoopAxis& across, const Chunked& along, const Chunked& beside, int64_t pitch) {
+    const Expr first = sym::substitute(tile.address, {{vector_->name, along.low}, {across.name, beside.low}});
+    const Expr rows = build_.simplified(along.high - along.low), columns = build_.simplified(beside.high - beside.low);
+    const BufferId memory = build_.argument(tile.value, tile.stored ? kernel::Access::Write : kernel::Access::Read);
+    if (tile.stored) {
+      build_.append({kernel::Transpose{.target = memory, .target_index = build_.simplified(first), .target_pitch = tile.stride, .source = tile.buffer,
+                                       .source_pitch = pitch, .rows = columns, .columns = rows}});
+    } else {
+      build_.append({kernel::Transpose{.target = tile.buffer, .target_pitch = pitch, .source = memory, .source_index = build_.simplified(first),
+                                       .source_pitch = tile.stride, .rows = rows, .columns = columns}});
+    }
+  }
+
+  // Pointwise, with accesses that are contiguous along another axis than the stores: tile by tile, these accesses turned over
+  // in local memory so that every loop runs along its memory.
+  void lower_tiles(const LoopAxis& across, std::vector<Tile> tiles) {
+    int64_t bytes = 1;
+    for (const Tile& tile : tiles) bytes = std::max<int64_t>(bytes, dtype_bytes(graph_.type(tile.value).dtype));
+    const int64_t row = std::min(kMostTileRow, kTileRowBytes / bytes), column = std::max<int64_t>(16, kTileColumnBytes / bytes);
+    std::vector<const LoopAxis*> outer;
+    for (const LoopAxis* axis : kept_) {
+      if (axis != vector_ && axis != &across) outer.push_back(axis);
+    }
+    std::vector<Chunked> chunked{{vector_, row, 0, 0}, {&across, column, 0, 0}};
+    const bool core = open_core(outer, chunked);
+    const Expr place = (Expr::symbol(across.name) - chunked[1].low) * row + (Expr::symbol(vector_->name) - chunked[0].low);
+    for (size_t i = 0; i < tiles.size(); ++i) {
+      Tile& tile = tiles[i];
+      tile.buffer = build_.local(fmt::format("tile{}", i), graph_.type(tile.value).dtype, row * column);
+      if (tile.stored) {
+        build_.set_store_tile(tile.value, tile.buffer, place);
+      } else {
+        turn(tile, across, chunked[0], chunked[1], row);
+        build_.set_resident(tile.value, tile.index, tile.buffer, place);
+      }
+    }
+    build_.open(across.name, chunked[1].low, chunked[1].high, Binding::Serial);
+    open_vector(chunked[0].low, chunked[0].high);
+    store_outputs([](ValueId) { return true; });
+    build_.close();
+    build_.close();
+    for (const Tile& tile : tiles) {
+      if (tile.stored) turn(tile, across, chunked[0], chunked[1], row);
+    }
+    if (core) build_.close();
+  }
+
+  // While a row is worked on, the next one comes: the passes over a row that lies in a near cache leave the memory idle.
+  void prefetch_next_rows() {
+    if (phase_.phases() == 0 || vector_ == nullptr || !vector_->reduced || folded_.size() != 1 || kept_.empty()) return;
+    std::set<std::pair<ValueId, Expr>> seen;
+    for (const MemoryAccess& access : accesses_) {
+      if (access.store || !access.guards.empty() || phase_.computed(access.value)) continue;
+      const std::optional<Expr> along = plan_.stride(access.address, *vector_), next = plan_.stride(access.address, *kept_.back());
+      if (!along || !along->is_const(1) || !next || next->is_const(0)) continue;
+      const Expr index = build_.simplified(plan_.rewrite(access.address) + *next);
+      if (!seen.insert({access.value, index}).second) continue;
+      build_.append({kernel::Prefetch{.buffer = build_.argument(access.value, kernel::Access::Read), .index = index}});
+    }
+  }
+
   // A row at a time (or a pointwise chunk): accumulators are scalars, or vectors when the vector axis is kept.
   void lower_rows(const LoopAxis* across) {
     row_buffers_ = vector_ == nullptr || vector_->reduced;
@@ -230,6 +326,7 @@ class LoopLowering {
     }
     if (!folded_.empty() && std::any_of(group_.outputs.begin(), group_.outputs.end(), [&](ValueId v) { return phase_.wide(v) && phase_.ready(v) >= phase_.phases(); })) {
       open_folded();
+      prefetch_next_rows();
       emit_wide_stores(phase_.phases());
       close_folded();
     }
@@ -340,7 +437,7 @@ class LoopLowering {
   LoopBuilder build_;
   std::vector<const LoopAxis*> kept_, folded_;
   const LoopAxis* vector_ = nullptr;
-  int32_t width_ = 16, unroll_ = 1;
+  int32_t width_ = 16;
 
   const PhasePlan phase_;
   std::set<ValueId> resident_;

@@ -76,7 +76,7 @@ LoweredGroup lower_scan(const Graph& graph, const Group& group, const CpuTarget&
   LoweredKernel kernel = build.finish("scan");
   kernel.bytes = op::count_of(type.shape) * dtype_bytes(type.dtype) * 2;
   kernel.work = op::count_of(type.shape) * 2;
-  lowered.choice = Choice{.schedule = "scan", .vector_axis = lanes == nullptr ? "" : lanes->name, .width = width, .unroll = 1};
+  lowered.choice = Choice{.schedule = "scan", .vector_axis = lanes == nullptr ? "" : lanes->name, .width = width};
   lowered.kernels.push_back(std::move(kernel));
   return lowered;
 }

@@ -51,6 +51,16 @@ const std::vector<Program>& programs() {
             store @y[i*m + j] = %d
           }
         })" "}", {{3, 5}, {1, 16}, {17, 33}, {0, 4}, {4, 0}}},
+      {R"(kernel blocks(read @x: f32[n*m], read @h: f16[n*m], write @y: f32[n*m], write @z: f16[n*m]) sizes (n, m) facts (n in 0 to inf, m in 0 to inf) {
+        local @t: f32[n*m]
+        transpose @t[0] pitch n = @x[0] pitch m rows n columns m
+        transpose @z[0] pitch n = @h[0] pitch m rows n columns m
+        for i = 0 to n*m VECTOR2 {
+          prefetch @t[i + n]
+          %a: f32 = load @t[i]
+          %b: f32 = neg(%a)
+          store @y[i] = %b
+        })" "}", {{3, 5}, {1, 16}, {17, 33}, {32, 48}, {0, 4}, {4, 0}}},
       {R"(kernel gather(read @x: f32[m], read @index: i64[n], write @y: f32[n]) sizes (n, m) facts (m in 1 to inf, n in 0 to inf) {
         for i = 0 to n VECTOR2 {
           %k: i64 = load @index[i]

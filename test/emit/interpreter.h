@@ -188,6 +188,19 @@ class Interpreter {
     if (eval(branch.condition) != 0) body(branch.then);
   }
   void run(const kernel::Barrier&) {}
+  void run(const kernel::Transpose& t) {
+    const Tensor& source = buffers_[static_cast<size_t>(t.source.index)];
+    Tensor& target = buffers_[static_cast<size_t>(t.target.index)];
+    const int64_t from = eval(t.source_index), from_pitch = eval(t.source_pitch), to = eval(t.target_index), to_pitch = eval(t.target_pitch);
+    for (int64_t r = 0; r < eval(t.rows); ++r) {
+      for (int64_t c = 0; c < eval(t.columns); ++c) {
+        const size_t bytes = static_cast<size_t>(dtype_bytes(source.dtype()));
+        std::memcpy(target.as<char>() + (to + c * to_pitch + r) * static_cast<int64_t>(bytes),
+                    static_cast<const char*>(source.data()) + (from + r * from_pitch + c) * static_cast<int64_t>(bytes), bytes);
+      }
+    }
+  }
+  void run(const kernel::Prefetch&) {}
   void run(const kernel::Contract& c) {
     const int64_t m_size = eval(c.m_size), n_size = eval(c.n_size), k_size = eval(c.k_size);
     const auto operand = [&](const kernel::Body& statements, kernel::ScalarId value, kernel::BufferId packed, const sym::Expr& offset,

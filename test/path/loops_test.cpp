@@ -44,6 +44,36 @@ TEST(Loops, TransposeAdd) {
   }
 }
 
+TEST(Loops, TransposesOfEveryWidth) {
+  for (const DType dtype : {DType::U8, DType::Bool, DType::BF16, DType::F16, DType::I32, DType::F64, DType::C64}) {
+    const std::string t(dtype_name(dtype));
+    for (const int64_t n : {16, 33, 600}) {
+      const std::vector<Tensor> inputs{numbers(dtype, {3, n, 45}, 1)};
+      expect_paths_agree("graph main(%x: " + t + "[a, b, c]) { %y: " + t + "[a, c, b] = transpose(%x) {perm = [0, 2, 1]} return %y }", inputs, {.fuse = {true}});
+    }
+  }
+}
+
+TEST(Loops, StraightAndTransposedResults) {
+  for (const int64_t n : {9, 64, 130}) {
+    const std::vector<Tensor> inputs{numbers(DType::F32, {n, 71}, 1), numbers(DType::F32, {71, n}, 2)};
+    expect_paths_agree(R"(graph main(%x: f32[a, b], %y: f32[b, a]) {
+      %0: f32[b, a] = transpose(%x) {perm = [1, 0]}
+      %1: f32[b, a] = add(%0, %y)
+      %2: f32[a, b] = transpose(%1) {perm = [1, 0]}
+      %3: f32[a, b] = add(%2, %x)
+      return %1, %3 })", inputs);
+  }
+}
+
+TEST(Loops, MatrixPlusItsTranspose) {
+  const std::vector<Tensor> inputs{numbers(DType::F32, {100, 100}, 1)};
+  expect_paths_agree(R"(graph main(%x: f32[a, a]) {
+    %0: f32[a, a] = transpose(%x) {perm = [1, 0]}
+    %1: f32[a, a] = add(%0, %x)
+    return %1 })", inputs);
+}
+
 TEST(Loops, ReductionsOverEveryAxis) {
   for (const char* axes : {"[0]", "[1]", "[2]", "[0, 1]", "[1, 2]", "[0, 2]", "[0, 1, 2]"}) {
     for (const char* op : {"reduce_sum", "reduce_max", "reduce_min", "reduce_mean"}) {
