@@ -36,6 +36,7 @@ std::string_view why_text(Why why) {
     case Why::ReadElsewhere: return "the consumer reads it at other positions than its own";
     case Why::TooLarge: return "the kernel has reached its limit of nodes";
     case Why::WouldWait: return "the two kernels would wait for each other";
+    case Why::NotYetComputed: return "the second needs what is computed after the first";
     case Why::FusionOff: return "fusion is switched off";
   }
   return "?";
@@ -70,7 +71,6 @@ class Grouper {
   Grouping run() {
     const std::vector<NodeId>& order = graph_.nodes();
     for (size_t i = order.size(); i-- > 0;) place(order[i]);
-    if (options_.spare_bytes && options_.fuse) merge_siblings();
     return finish();
   }
 
@@ -90,7 +90,8 @@ class Grouper {
       if (can_stand_as_value(node)) {
         place_inline_value(id);
       } else {
-        new_group(node.subgraphs.empty() ? GroupKind::Call : GroupKind::Control, id);
+        const int group = new_group(node.subgraphs.empty() ? GroupKind::Call : GroupKind::Control, id);
+        for (const ValueId output : node.outputs) note_whole(output, group, node);
       }
       return;
     }
@@ -177,7 +178,7 @@ class Grouper {
   bool is_free(const Node& node, LoopRole role) const {
     switch (role) {
       case LoopRole::View: return node.op->name != "concat";
-      case LoopRole::Generated: return true;
+      case LoopRole::Generated: return node.op->cost <= 1;
       case LoopRole::Pointwise: {
         size_t data = 0;
         const op::Shape& shape = graph_.type(node.outputs[0]).shape;
@@ -328,7 +329,7 @@ class Grouper {
       case LoopRole::Pointwise:
       case LoopRole::Generated:
       case LoopRole::Gather: {
-        const int cost = role == LoopRole::Pointwise ? node.op->cost : role == LoopRole::Gather ? 4 : 0;
+        const int cost = role == LoopRole::Gather ? 4 : role == LoopRole::Generated && is_free(node, role) ? 0 : node.op->cost;
         if (cost > budget && !(uses.size() == 1 && follows_reduction(group, id, uses[0]))) return refuse(Why::ComputedRepeatedly);
         // An operand of a contraction is computed for every block that reads it, an epilogue once.
         if (budget <= kContractionOperand && epilogue_.count(id) != 0) return refuse(Why::ComputedRepeatedly);
@@ -579,6 +580,15 @@ class Grouper {
     return after.empty() ? kOnce - 1 : budget;
   }
 
+  // What a node that runs as a whole gives is stored for everybody.
+  void note_whole(ValueId value, int producer, const Node& node) {
+    std::set<int> consumers;
+    std::map<int, std::optional<Reason>> answers;
+    for (const NodeId user : users_[index_of(value)]) consumers.insert(groups_of_[index_of(user)].begin(), groups_of_[index_of(user)].end());
+    for (const int consumer : consumers) answers[consumer] = Reason{Why::NotFusible, std::string(node.op->name)};
+    note_boundaries(value, producer, consumers, answers, std::nullopt);
+  }
+
   void note_boundaries(ValueId value, int producer, const std::set<int>& consumers, const std::map<int, std::optional<Reason>>& answers,
                        const std::optional<Reason>& forced) {
     for (const int consumer : consumers) {
@@ -590,73 +600,9 @@ class Grouper {
     if (is_output_[index_of(value)] != 0) boundaries_.push_back(Boundary{value, producer, -1, Reason{Why::GraphOutput, ""}});
   }
 
-  // ---- reductions over the same axes, of what is read at the same positions
-  static bool same_loops(const Group& a, const Group& b, const sym::Facts& facts) {
-    if (a.axes.size() != b.axes.size() || a.kind != GroupKind::Loops || b.kind != GroupKind::Loops) return false;
-    if (!a.local_axes.empty() || !b.local_axes.empty()) return false;
-    bool reduces = false;
-    for (size_t i = 0; i < a.axes.size(); ++i) {
-      if (a.axes[i].name != b.axes[i].name || a.axes[i].reduced != b.axes[i].reduced || !same_size(a.axes[i].extent, b.axes[i].extent, facts)) return false;
-      reduces = reduces || a.axes[i].reduced;
-    }
-    return reduces;
-  }
-  // Both read a stored value, as large as the loops are, at the same positions.
-  bool share_input(const Group& a, const Group& b) const {
-    for (const auto& [value, uses] : a.uses) {
-      const auto other = b.uses.find(value);
-      if (other == b.uses.end() || uses.size() != 1 || other->second.size() != 1 || !(uses[0].index == other->second[0].index)) continue;
-      std::set<std::string> symbols;
-      for (const Expr& at : uses[0].index) sym::collect_symbols(at, symbols);
-      if (std::all_of(a.axes.begin(), a.axes.end(), [&](const Axis& axis) { return symbols.count(axis.name) != 0; })) return true;
-    }
-    return false;
-  }
-  void merge_siblings() {
-    for (size_t a = 0; a < groups_.size(); ++a) {
-      for (size_t b = a + 1; b < groups_.size(); ++b) {
-        Group &first = groups_[a], &second = groups_[b];
-        if (first.nodes.empty() || second.nodes.empty() || first.nodes.size() + second.nodes.size() > options_.max_nodes) continue;
-        if (!same_loops(first, second, graph_.facts()) || !share_input(first, second)) continue;
-        if (waits_for(static_cast<int>(a), {static_cast<int>(b)}) || waits_for(static_cast<int>(b), {static_cast<int>(a)})) continue;
-        merge(static_cast<int>(a), static_cast<int>(b));
-      }
-    }
-  }
-  // Group b becomes part of group a and is left empty.
-  void merge(int a, int b) {
-    Group &into = groups_[static_cast<size_t>(a)], &from = groups_[static_cast<size_t>(b)];
-    for (const NodeId id : from.nodes) {
-      std::vector<int>& of = groups_of_[index_of(id)];
-      std::erase(of, b);
-      if (std::find(of.begin(), of.end(), a) != of.end()) continue;
-      of.push_back(a);
-      into.nodes.push_back(id);
-    }
-    for (auto& [value, uses] : from.uses) {
-      for (Use& use : uses) read(a, value, std::move(use));
-    }
-    for (const ValueId value : from.outputs) {
-      into.outputs.push_back(value);
-      owner_[index_of(value)] = a;
-    }
-    for (std::set<int>& waits : waits_on_) {
-      if (waits.erase(b) != 0) waits.insert(a);
-    }
-    waits_on_[static_cast<size_t>(a)].insert(waits_on_[static_cast<size_t>(b)].begin(), waits_on_[static_cast<size_t>(b)].end());
-    waits_on_[static_cast<size_t>(a)].erase(a);
-    for (Boundary& boundary : boundaries_) {
-      if (boundary.producer == b) boundary.producer = a;
-      if (boundary.consumer == b) boundary.consumer = a;
-    }
-    from = Group{.id = b};
-    waits_on_[static_cast<size_t>(b)].clear();
-  }
-
   // ---- order the groups: each after those it waits for, otherwise as the graph has them
   Grouping finish() {
     const size_t count = groups_.size();
-    const size_t left = static_cast<size_t>(std::count_if(groups_.begin(), groups_.end(), [](const Group& group) { return !group.nodes.empty(); }));
     std::vector<int> place(count, 0);
     std::vector<int> missing(count, 0);
     std::vector<std::vector<int>> waiters(count);
@@ -674,7 +620,7 @@ class Grouper {
     }
     std::set<std::pair<int, int>> ready;
     for (size_t g = 0; g < count; ++g) {
-      if (missing[g] == 0 && !groups_[g].nodes.empty()) ready.insert({place[g], static_cast<int>(g)});
+      if (missing[g] == 0) ready.insert({place[g], static_cast<int>(g)});
     }
     std::vector<int> renamed(count, -1);
     Grouping grouping;
@@ -696,18 +642,131 @@ class Grouper {
         if (--missing[static_cast<size_t>(next)] == 0) ready.insert({place[static_cast<size_t>(next)], next});
       }
     }
-    FL_CHECK(grouping.groups.size() == left, "{} groups wait for each other", left - grouping.groups.size());
+    FL_CHECK(grouping.groups.size() == count, "{} groups wait for each other", count - grouping.groups.size());
+    std::vector<std::set<int>> waits(count);
+    for (size_t g = 0; g < count; ++g) {
+      for (const int other : waits_on_[g]) waits[static_cast<size_t>(renamed[g])].insert(renamed[static_cast<size_t>(other)]);
+    }
+    const std::vector<int> final_id = join_siblings(grouping, waits);
+    const auto rename = [&](int& id) {
+      if (id >= 0) id = final_id[static_cast<size_t>(renamed[static_cast<size_t>(id)])];
+    };
     for (Boundary& boundary : boundaries_) {
-      boundary.producer = renamed[static_cast<size_t>(boundary.producer)];
-      if (boundary.consumer >= 0) boundary.consumer = renamed[static_cast<size_t>(boundary.consumer)];
+      rename(boundary.producer);
+      rename(boundary.consumer);
     }
     grouping.boundaries = std::move(boundaries_);
     grouping.steps = steps_;
-    grouping.owner.resize(owner_.size(), -1);
-    for (size_t v = 0; v < owner_.size(); ++v) {
-      if (owner_[v] >= 0) grouping.owner[v] = renamed[static_cast<size_t>(owner_[v])];
-    }
+    grouping.owner = owner_;
+    for (int& owner : grouping.owner) rename(owner);
     return grouping;
+  }
+
+  // ---- siblings
+  // Joins groups in place; gives the new id of each. The second of two siblings moves to the place of the first, which is
+  // right when all that it waits for runs before that: then nothing can wait in a circle, and no search is needed.
+  std::vector<int> join_siblings(Grouping& grouping, std::vector<std::set<int>>& waits) {
+    std::vector<Group>& groups = grouping.groups;
+    std::vector<int> joined(groups.size());             // the group that took each one in, or itself
+    for (size_t g = 0; g < groups.size(); ++g) joined[g] = static_cast<int>(g);
+    const auto now = [&](int id) {
+      while (joined[static_cast<size_t>(id)] != id) id = joined[static_cast<size_t>(id)];
+      return id;
+    };
+    std::map<ValueId, std::vector<int>> readers;
+    for (const Group& group : groups) {
+      for (const ValueId input : group.inputs) readers[input].push_back(group.id);
+    }
+    for (const auto& [value, ids] : readers) {
+      for (size_t i = 1; options_.fuse && i < ids.size(); ++i) {
+        const int first = now(ids[i - 1]), second = now(ids[i]);
+        if (first == second) continue;
+        ++steps_;
+        if (first > second || !are_siblings(groups[static_cast<size_t>(first)], groups[static_cast<size_t>(second)], value)) continue;
+        std::set<int>& awaited = waits[static_cast<size_t>(second)];
+        const bool computed = std::all_of(awaited.begin(), awaited.end(), [&](int id) { return now(id) < first; });
+        if (const std::optional<Reason> reason = can_join(groups[static_cast<size_t>(first)], groups[static_cast<size_t>(second)], computed)) {
+          grouping.siblings.push_back(Sibling{value, first, second, *reason});
+          continue;
+        }
+        join(groups[static_cast<size_t>(first)], groups[static_cast<size_t>(second)]);
+        waits[static_cast<size_t>(first)].insert(awaited.begin(), awaited.end());
+        joined[static_cast<size_t>(second)] = first;
+      }
+    }
+    std::vector<int> final_id(groups.size(), -1);
+    std::vector<Group> kept;
+    for (size_t g = 0; g < groups.size(); ++g) {
+      if (joined[g] != static_cast<int>(g)) continue;
+      final_id[g] = static_cast<int>(kept.size());
+      kept.push_back(std::move(groups[g]));
+      kept.back().id = final_id[g];
+    }
+    for (size_t g = 0; g < final_id.size(); ++g) final_id[g] = final_id[static_cast<size_t>(now(static_cast<int>(g)))];
+    groups = std::move(kept);
+    for (Sibling& sibling : grouping.siblings) {
+      sibling.first = final_id[static_cast<size_t>(sibling.first)];
+      sibling.second = final_id[static_cast<size_t>(sibling.second)];
+    }
+    return final_id;
+  }
+
+  // Loop nests over the same axes that read all of `value`, at the same positions.
+  bool are_siblings(const Group& a, const Group& b, ValueId value) const {
+    if (a.kind != GroupKind::Loops || b.kind != GroupKind::Loops || a.axes.size() != b.axes.size() || graph_.constant(value) != nullptr) return false;
+    for (size_t i = 0; i < a.axes.size(); ++i) {
+      if (a.axes[i].name != b.axes[i].name || a.axes[i].reduced != b.axes[i].reduced) return false;
+      if (!same_size(a.axes[i].extent, b.axes[i].extent, graph_.facts())) return false;
+    }
+    // A lone view may leave as a view of an input.
+    for (const Group* group : {&a, &b}) {
+      if (group->nodes.size() == 1 && roles_[index_of(group->nodes[0])] == LoopRole::View) return false;
+    }
+    for (const Use& use : a.uses.at(value)) {
+      std::set<std::string> symbols;
+      for (const Expr& at : use.index) sym::collect_symbols(at, symbols);
+      const bool whole = !a.axes.empty() && std::all_of(a.axes.begin(), a.axes.end(), [&](const Axis& axis) { return symbols.count(axis.name) != 0; });
+      if (!whole) continue;
+      for (const Use& other : b.uses.at(value)) {
+        if (other.index == use.index && other.guards == use.guards) return true;
+      }
+    }
+    return false;
+  }
+
+  std::optional<Reason> can_join(const Group& first, const Group& second, bool computed) const {
+    if (!computed) return Reason{Why::NotYetComputed, ""};
+    if (first.nodes.size() + second.nodes.size() > options_.max_joined_nodes) return Reason{Why::TooLarge, ""};
+    if (first.outputs.size() + second.outputs.size() > options_.max_joined_outputs) return Reason{Why::TooLarge, ""};
+    // Loops that fold a window or a few elements in place, and arg-reductions, are shaped for themselves.
+    if (!first.local_axes.empty() || !second.local_axes.empty() || has_arg_reduction(first) != has_arg_reduction(second)) return Reason{Why::DifferentLoop, ""};
+    return std::nullopt;
+  }
+
+  bool has_arg_reduction(const Group& group) const {
+    return std::any_of(group.nodes.begin(), group.nodes.end(), [&](NodeId id) {
+      const op::Combine combine = graph_.node(id).op->combine;
+      return combine == op::Combine::ArgMax || combine == op::Combine::ArgMin;
+    });
+  }
+
+  void join(Group& first, Group& second) const {
+    first.nodes.insert(first.nodes.end(), second.nodes.begin(), second.nodes.end());
+    std::sort(first.nodes.begin(), first.nodes.end(), [&](NodeId a, NodeId b) { return position_[index_of(a)] < position_[index_of(b)]; });
+    first.nodes.erase(std::unique(first.nodes.begin(), first.nodes.end()), first.nodes.end());   // cheap nodes are in both
+    for (auto& [value, uses] : second.uses) {
+      std::vector<Use>& known = first.uses[value];
+      for (Use& use : uses) {
+        if (std::none_of(known.begin(), known.end(), [&](const Use& k) { return k.index == use.index && k.guards == use.guards; })) known.push_back(std::move(use));
+      }
+    }
+    const auto unite = [](std::vector<ValueId>& into, const std::vector<ValueId>& from) {
+      into.insert(into.end(), from.begin(), from.end());
+      std::sort(into.begin(), into.end(), [](ValueId a, ValueId b) { return a.index < b.index; });
+      into.erase(std::unique(into.begin(), into.end()), into.end());
+    };
+    unite(first.outputs, second.outputs);
+    unite(first.inputs, second.inputs);
   }
 
   // A group whose sizes use a symbol that a node defines runs after that node.
@@ -785,6 +844,9 @@ std::string explain(const Graph& graph, const Grouping& grouping) {
     out += fmt::format("boundary {}: group {} -> {}: {}{}\n", name_of(boundary.value), boundary.producer,
                        boundary.consumer < 0 ? std::string("caller") : fmt::format("group {}", boundary.consumer),
                        why_text(boundary.reason.why), boundary.reason.detail.empty() ? "" : " (" + boundary.reason.detail + ")");
+  }
+  for (const Sibling& sibling : grouping.siblings) {
+    out += fmt::format("siblings group {} and group {} read {} apart: {}\n", sibling.first, sibling.second, name_of(sibling.value), why_text(sibling.reason.why));
   }
   return out;
 }

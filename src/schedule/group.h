@@ -12,6 +12,8 @@
 //   3. A value that one group reads exactly at its own positions, and others read too, is computed inside that group and
 //      stored for the others, unless that would make two groups wait for each other.
 //   4. Any other value is the output of a group of its own.
+// When all groups stand in order, siblings are joined: two loop nests over the same axes that read one tensor at the same
+// positions become one, which reads it once.
 // Whether a group can take a node is answered with a value: yes, or the reason why not; the reasons are kept (C9).
 #pragma once
 #include <map>
@@ -48,6 +50,7 @@ enum class Why : uint8_t {
   ReadElsewhere,       // read at positions other than the group's own (permuted, strided, several at once)
   TooLarge,            // the kernel has reached its limit of nodes
   WouldWait,           // the two kernels would wait for each other
+  NotYetComputed,      // a sibling needs a value that is computed after the first of the two runs
   FusionOff,           // the options forbid fusion
 };
 std::string_view why_text(Why why);
@@ -91,9 +94,17 @@ struct Boundary {
   Reason reason;
 };
 
+// Two groups over the same axes that read `value` at the same positions, and why they were not joined.
+struct Sibling {
+  ValueId value;
+  int first = -1, second = -1;                   // group ids
+  Reason reason;
+};
+
 struct Grouping {
   std::vector<Group> groups;                     // in execution order; ids are positions
   std::vector<Boundary> boundaries;
+  std::vector<Sibling> siblings;
   std::vector<int> owner;                        // by value index: the group that stores it, or -1
   int64_t steps = 0;                             // questions asked and edges walked: the work, counted (R53)
 };
@@ -101,9 +112,10 @@ struct Grouping {
 struct GroupOptions {
   size_t max_nodes = 160;
   bool fuse = true;                              // false: every node on its own (for comparison and bisection)
+  size_t max_joined_nodes = 48;                  // siblings are joined up to so many nodes and stored values: a body that
+  size_t max_joined_outputs = 8;                 // holds more keeps too much in registers
   // Bytes are dearer than arithmetic, and a loop may fold any axis (CUDA): what has one large operand is computed again
-  // instead of stored, a value behind a reduction joins the loop that it is broadcast to whatever axes that misses, and
-  // reductions over the same axes that read the same value share a loop.
+  // instead of stored, and a value behind a reduction joins the loop that it is broadcast to whatever axes that misses.
   bool spare_bytes = false;
 };
 Grouping group_nodes(const graph::Graph& graph, const GroupOptions& options = {});

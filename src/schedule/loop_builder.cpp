@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "schedule/random_number.h"
 
 namespace fuseloom::schedule {
 
@@ -265,6 +266,8 @@ ScalarId LoopBuilder::let(DType dtype, kernel::Source source) {
     if (kernel_.buffer(load->buffer).access != Access::Read) at = level();
   } else if (const auto* apply = std::get_if<kernel::Apply>(&source)) {
     for (const ScalarId arg : apply->args) at = std::max(at, level_of(arg));
+  } else if (const auto* philox = std::get_if<kernel::Philox>(&source)) {
+    at = std::max(level_of(philox->seed), level_of(philox->counter));
   } else if (std::holds_alternative<kernel::Current>(source)) {
     at = level();
   }
@@ -494,6 +497,7 @@ ScalarId LoopBuilder::compute(ValueId value, const Index& index, const std::vect
     case LoopRole::Pointwise: return pointwise(*producer, type, index, guards);
     case LoopRole::View: return view(*producer, type, index, guards);
     case LoopRole::Generated: {
+      if (producer->op->name != "iota") return round_to(type.dtype, random_number(*this, *producer, compute_dtype(type.dtype), linear_index(type.shape, index)));
       int64_t axis = producer->attrs.integer("axis", 0);
       if (axis < 0) axis += type.rank();
       return round_to(type.dtype, index_value(compute_dtype(type.dtype), index[static_cast<size_t>(axis)]));

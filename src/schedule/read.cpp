@@ -18,6 +18,13 @@ int64_t normalized(int64_t axis, size_t rank) { return axis < 0 ? axis + static_
 
 bool contraction_dtype(DType dtype) { return dtype == DType::F32 || dtype == DType::F64 || dtype == DType::F16 || dtype == DType::BF16; }
 
+// Kernels count words, four to an offset: 4 * offset + element must stay below 2^63.
+bool is_random_number(const Node& node) {
+  if (node.op->name != "random_uniform" && node.op->name != "random_normal") return false;
+  const int64_t offset = node.attrs.integer("offset");
+  return offset >= 0 && offset < int64_t{1} << 59;
+}
+
 }  // namespace
 
 bool is_direct_convolution(const Graph& graph, const Node& node) {
@@ -44,7 +51,7 @@ LoopRole loop_role(const Graph& graph, NodeId id) {
     case Family::Elementwise: return LoopRole::Pointwise;
     case Family::View: return record.index_map ? LoopRole::View : LoopRole::None;
     case Family::Source:
-      return record.name == "iota" ? LoopRole::Generated : LoopRole::None;
+      return record.name == "iota" || is_random_number(node) ? LoopRole::Generated : LoopRole::None;
     case Family::Gather: return record.name == "gather" || record.name == "gather_elements" ? LoopRole::Gather : LoopRole::None;
     case Family::Reduction: {
       if (record.combine == op::Combine::None) return LoopRole::None;

@@ -13,7 +13,7 @@ enum class LoopRole : uint8_t {
   None,              // not fusible: runs as a whole
   Pointwise,         // elementwise ops
   View,              // index maps
-  Generated,         // iota: from the index alone
+  Generated,         // iota, random numbers: from the index alone
   Gather,            // reads at an index that is itself a value
   Reduction,         // folds axes in loops of the group
   SmallReduction,    // folds a few elements in place

@@ -96,5 +96,59 @@ TEST(ArgReductions, TruthValues) {
   }
 }
 
+// Random numbers are computed where they are used, with the bits of the reference.
+TEST(RandomNumbers, AreFusedBitForBit) {
+  for (const char* dtype : {"f32", "f64", "f16"}) {
+    for (const char* node : {"random_uniform() {dtype = :%, high = 3.0, low = -1.0, offset = 5, seed = 77, shape = <n, m>}",
+                             "random_normal() {dtype = :%, mean = 0.5, offset = 3, scale = 2.0, seed = -9, shape = <n, m>}"}) {
+      std::string call = node;
+      call.replace(call.find('%'), 1, dtype);
+      const std::string text = fmt::format("graph main(%x: {}[n, m]) {{ %r = {} %t = transpose(%r) {{perm = [1, 0]}} %y = add(%r, %x) return %r, %t, %y }}", dtype, call);
+      const graph::Graph source = graph::parse_graph(text, op::standard_ops());
+      for (const Dims& dims : std::vector<Dims>{{3, 7}, {5, 129}, {1, 1}, {0, 4}}) {
+        const std::vector<Tensor> inputs{Tensor(source.type(source.inputs()[0]).dtype, dims)};
+        const std::vector<Tensor> expected = graph::evaluate(source, inputs);
+        for (const bool fuse : {true, false}) {
+          const compile::Compiled compiled = compile::compile(source.clone(), {.fuse = fuse, .threads = 1});
+          const std::vector<Tensor> got = compiled.executable->run(inputs);
+          for (size_t o = 0; o < got.size(); ++o) {
+            for (int64_t i = 0; i < got[o].count(); ++i) ASSERT_EQ(got[o].at(i), expected[o].at(i)) << call << " output " << o << " element " << i;
+          }
+          for (const program::Line& line : compiled.executable->program().lines) EXPECT_FALSE(std::holds_alternative<program::Call>(line.what));
+        }
+      }
+    }
+  }
+}
+
+// What reads one tensor at the same positions is one loop: results are stored together.
+TEST(Siblings, AreJoined) {
+  const char* const text = R"(graph main(%x: f32[n, m], %w: f32[m]) {
+    %a = exp(%x)
+    %b = mul(%x, %w)
+    %c = reduce_sum(%x) {axes = [1], keepdims = 0}
+    %d = reduce_max(%x) {axes = [1], keepdims = 0}
+    %e = reduce_min(%x) {axes = [0], keepdims = 0}
+    %f = reduce_sum_square(%x) {axes = [0], keepdims = 0}
+    %g = argmax(%x) {axis = 1, keepdims = 0, select_last = 0}
+    return %a, %b, %c, %d, %e, %f, %g })";
+  for (const Dims& dims : std::vector<Dims>{{3, 7}, {65, 129}, {1, 1}}) {
+    const std::vector<Tensor> inputs{numbers(DType::F32, dims, 1), numbers(DType::F32, {dims[1]}, 2)};
+    expect_paths_agree(text, inputs);
+  }
+  EXPECT_EQ(compile::compile(graph::parse_graph(text, op::standard_ops()), {.threads = 1, .dry_run = true}).report.kernels, 4U);
+}
+
+// The second of two readers waits for a sort of what the first gives: they cannot be one.
+TEST(Siblings, ThatWaitStayApart) {
+  const std::vector<Tensor> inputs{numbers(DType::F32, {4, 33}, 1)};
+  expect_paths_agree(R"(graph main(%x: f32[n, m]) {
+    %a = exp(%x)
+    %v, %i = sort(%a) {axis = 1, descending = 0}
+    %b = add(%x, %v)
+    %c = neg(%x)
+    return %b, %c })", inputs);
+}
+
 }  // namespace
 }  // namespace fuseloom::test
