@@ -27,11 +27,13 @@ using kernel::Let;
 using kernel::Load;
 using kernel::Loop;
 using kernel::Philox;
+using kernel::Prefetch;
 using kernel::Reduce;
 using kernel::ScalarId;
 using kernel::Space;
 using kernel::Statement;
 using kernel::Store;
+using kernel::Transpose;
 
 namespace {
 
@@ -324,6 +326,12 @@ void CudaKernelWriter::statement(const Barrier&) { out_.line("__syncthreads();")
 void CudaKernelWriter::statement(const Contract&) {
   throw Unsupported(fmt::format("generated CUDA has no contraction of the cpu's kind (kernel {})", kernel_.name));
 }
+
+void CudaKernelWriter::statement(const Transpose&) {
+  throw Unsupported(fmt::format("generated CUDA has no block transpose of the cpu's kind (kernel {})", kernel_.name));
+}
+
+void CudaKernelWriter::statement(const Prefetch&) {}   // other warps run while one waits
 
 // ---- integers --------------------------------------------------------------------------------------------------------
 

@@ -59,6 +59,8 @@ class CudaKernelWriter {
   void statement(const kernel::If& branch);
   void statement(const kernel::Barrier& barrier);
   void statement(const kernel::Contract& contract);
+  void statement(const kernel::Transpose& transpose);
+  void statement(const kernel::Prefetch& prefetch);
   void index_loop(const kernel::Loop& loop, std::string_view builtin);
   void thread_loop(const kernel::Loop& loop, size_t dimension);
   void counted_loop(const kernel::Loop& loop);
