@@ -198,7 +198,7 @@ TEST(Api, SavesAndLoads) {
 // The example of docs/custom-ops.md.
 Ops with_row_sums() {
   Ops ops;
-  ops.add({.name = "swish", .summary = "x * sigmoid(beta x)", .attributes = {{"beta", AttributeKind::Real}}, .rule = "mul(x0, sigmoid(mul(x0, beta)))"});
+  ops.add({.name = "scaled_silu", .summary = "x * sigmoid(beta x)", .attributes = {{"beta", AttributeKind::Real}}, .rule = "mul(x0, sigmoid(mul(x0, beta)))"});
   ops.add({.name = "row_sum_of_squares",
            .summary = "sum over the last axis of x * x",
            .infer = [](std::span<const TypeInfo> inputs, const Attributes&) { return std::vector<TypeInfo>{{inputs[0].dtype, {inputs[0].sizes[0]}}}; },
@@ -235,7 +235,7 @@ TEST(Api, RunsOpsOfYourOwn) {
     const Ops ops = with_row_sums();   // the graph and its programs keep it
     graph.emplace("mine", ops);
     const Value x = graph->input("x", DType::F32, {"n", "m"});
-    graph->output(graph->apply("row_sum_of_squares", {graph->apply("swish", {x}, {{"beta", 2.0}})}), "y");
+    graph->output(graph->apply("row_sum_of_squares", {graph->apply("scaled_silu", {x}, {{"beta", 2.0}})}), "y");
   }
   const build::TemporaryDirectory folder;
   const std::string path = folder.path() + "/mine.floom";
@@ -251,8 +251,8 @@ TEST(Api, RunsOpsOfYourOwn) {
     for (int64_t r = 0; r < 3; ++r) {
       double sum = 0;
       for (int64_t c = 0; c < m; ++c) {
-        const double value = x.at(r * m + c), swish = value / (1 + std::exp(-2 * value));
-        sum += swish * swish;
+        const double value = x.at(r * m + c), scaled = value / (1 + std::exp(-2 * value));
+        sum += scaled * scaled;
       }
       EXPECT_NEAR(y.at(r), sum, 1e-4 * (1 + sum));
       EXPECT_EQ(y.at(r), again.at(r));
