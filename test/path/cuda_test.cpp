@@ -1,25 +1,12 @@
 // Programs for CUDA on the host: the text that NVRTC would get, compiled as C++, its threads as fibers, run by the runtime's
 // host driver and compared with the oracle. Sizes are known here, so that a group has one kernel, not one for each class.
 #include "path/path_testing.h"
-#include "run/host_driver.h"
 
 namespace fuseloom::test {
 namespace {
 
 void expect_cuda_agrees(std::string_view text, std::span<const Tensor> inputs, double rounding = 0) {
-  const graph::Graph source = graph::parse_graph(text, op::standard_ops());
-  const std::vector<Tensor> expected = graph::evaluate(source, inputs);
-  compile::Options options{.device = program::Device::Cuda};
-  options.cuda_device = run::CudaDevice::open(run::host_driver());
-  options.run.poison = true;
-  const compile::Compiled compiled = compile::compile(source.clone(), options);
-  for (int repeat = 0; repeat < 2; ++repeat) {
-    const std::vector<Tensor> got = compiled.executable->run(inputs);
-    ASSERT_EQ(got.size(), expected.size());
-    for (size_t o = 0; o < got.size(); ++o) {
-      ASSERT_EQ(first_difference(expected[o], got[o], rounding), "") << "output " << o << ", run " << repeat << "\n" << compiled.report.explanation << compiled.report.kernels_text;
-    }
-  }
+  expect_cuda_host_agrees(graph::parse_graph(text, op::standard_ops()), inputs, rounding);
 }
 
 TEST(CudaPath, Pointwise) {

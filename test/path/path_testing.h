@@ -11,6 +11,7 @@
 #include "compile/pipeline.h"
 #include "graph/evaluate.h"
 #include "graph/text.h"
+#include "run/host_driver.h"
 
 namespace fuseloom::test {
 
@@ -103,6 +104,27 @@ inline void expect_paths_agree(const graph::Graph& source, std::span<const Tenso
 
 inline void expect_paths_agree(std::string_view text, std::span<const Tensor> inputs, const PathOptions& options = {}) {
   expect_paths_agree(graph::parse_graph(text, op::standard_ops()), inputs, options);
+}
+
+// Compiled for CUDA: the text that NVRTC would get, compiled as C++, its threads as fibers, run by the host driver.
+inline compile::Compiled compile_for_cuda_host(const graph::Graph& source) {
+  compile::Options options{.device = program::Device::Cuda};
+  options.cuda_device = run::CudaDevice::open(run::host_driver());
+  options.run.poison = true;
+  return compile::compile(source.clone(), options);
+}
+
+inline void expect_cuda_host_agrees(const graph::Graph& source, std::span<const Tensor> inputs, double rounding = 0) {
+  const std::vector<Tensor> expected = graph::evaluate(source, inputs);
+  const compile::Compiled compiled = compile_for_cuda_host(source);
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    const std::vector<Tensor> got = compiled.executable->run(inputs, {}, {.results = run::CallOptions::Results::Host});
+    ASSERT_EQ(got.size(), expected.size());
+    for (size_t o = 0; o < got.size(); ++o) {
+      ASSERT_EQ(first_difference(expected[o], got[o], rounding), "") << "CUDA on the host, output " << o << ", run " << repeat << "\n"
+                                                                      << graph::to_string(source) << compiled.report.explanation << compiled.report.kernels_text;
+    }
+  }
 }
 
 // A tensor of numbers between -2 and 2 (integers: -4 to 4, unsigned 0 to 8) that depends on the seed only.

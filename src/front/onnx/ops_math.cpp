@@ -259,7 +259,8 @@ void add_math_imports(ImportTable& t) {
                                                                                            {"Softplus", "softplus"},
                                                                                            {"Softsign", "softsign"},
                                                                                            {"HardSwish", "hard_swish"},
-                                                                                           {"Mish", "mish"}})
+                                                                                           {"Mish", "mish"},
+                                                                                           {"Det", "det"}})
     t.add(onnx, unary(op));
   t.add("LeakyRelu", unary_with("leaky_relu", {{"alpha", 0.01}}));
   t.add("Elu", unary_with("elu", {{"alpha", 1}}));
