@@ -132,6 +132,7 @@ int bench(const BenchArguments& arguments) {
                                  {"peak_bytes", nullptr},
                                  {"lower_bound_bytes", nullptr},
                                  {"constant_bytes", constant_bytes(executable.program())},
+                                 {"device_peak_bytes", device == nullptr ? nlohmann::ordered_json() : nlohmann::ordered_json(device->peak_bytes())},
                                  {"kernels", nlohmann::ordered_json::array()}};
   if (memory) {
     json["peak_bytes"] = memory->first;
