@@ -403,6 +403,43 @@ constexpr CppFunction kMath[] = {
   return (b & 1) != 0 ? odd : even;
 )"},
 
+    // Functions for results that are rounded to f16 or bf16 (docs/numerics.md). A CUDA device has instructions for three of
+    // them; what stands here for the host errs by as much as those may.
+    {"erring", "f", "T:TTT", Kind::Lanes, 0, "", "  return a + a * ((__builtin_bit_cast($U, b) & 1u) != 0 ? c : -c);\n"},
+    {"coarse_exp", "f", "T:T", Kind::Lanes, 0, "", R"(
+  const $T y = $exp(a);
+  return y < 1.17549435e-38f ? 0.0f : (y > 3.4e38f ? y : $erring(y, a, 7.6e-6f));
+)"},
+    {"coarse_exp_subnormal", "f", "T:T", Kind::Lanes, 0, "", R"(
+  const $T y = $exp(a);
+  return y > 3.4e38f ? y : $erring(y, a, 7.6e-6f);
+)"},
+    {"coarse_tanh", "f", "T:T", Kind::Lanes, 0, "", R"(
+  const $T y = $erring($tanh(a), a, 4.8828125e-4f);
+  return y > 1.0f ? 1.0f : (y < -1.0f ? -1.0f : y);
+)"},
+    {"coarse_inverse", "f", "T:T", Kind::Lanes, 0, "", R"(
+  const $T size = $abs(a);
+  if (size < 1.17549435e-38f) return $copysign(__builtin_inff(), a);
+  return size > 8.5070592e37f ? $copysign(a != a ? a : 0.0f, a) : $erring(1.0f / a, a, 1.1920929e-7f);
+)"},
+    // Scaled so that no inverse is below the normal numbers.
+    {"coarse_scale", "f", "T:T", Kind::Lanes, 0, "", R"(
+  const $T size = $abs(a);
+  return size > 8.5070592e37f ? 0.25f : (size < 1.17549435e-38f ? 16777216.0f : 1.0f);
+)"},
+    {"coarse_div", "f", "T:TT", Kind::Lanes, 0, "", R"(
+  const $T scale = $coarse_scale(b);
+  return (a * scale) * $coarse_inverse(b * scale);
+)"},
+    {"coarse_reciprocal", "f", "T:T", Kind::Lanes, 0, "", R"(
+  const $T scale = $coarse_scale(a);
+  return scale * $coarse_inverse(a * scale);
+)"},
+    // The divisor is 1 or more.
+    {"coarse_div_from_one", "f", "T:TT", Kind::Lanes, 0, "", "  return (a * 0.25f) * $coarse_inverse(b * 0.25f);\n"},
+    {"coarse_reciprocal_from_one", "f", "T:T", Kind::Lanes, 0, "", "  return 0.25f * $coarse_inverse(a * 0.25f);\n"},
+
     // Complex numbers: the definitions, in f64.
     {"abs", "c", "P:T", Kind::Lanes, 0, "hypot:2", "  return ($P)hypot((f64)a.re, (f64)a.im);\n"},
     {"div", "c", "T:TT", Kind::Lanes, 0, "", R"(

@@ -179,6 +179,13 @@ constexpr CppFunction kBasic[] = {
   const $U nan = (bits >> 16) | $splat@U(0x40u);
   return $cast@US(a != a ? nan : y);
 )"},
+    // Two elements in a word, the first one low.
+    {"pack_f16", "f", "W:TT", Kind::Lanes, 0, "", "  return (u32)$narrow_f16(a) | ((u32)$narrow_f16(b) << 16);\n"},
+    {"pack_bf16", "f", "W:TT", Kind::Lanes, 0, "", "  return (u32)$narrow_bf16(a) | ((u32)$narrow_bf16(b) << 16);\n"},
+    {"low_f16", "u", "F:T", Kind::Lanes, 0, "", "  return $widen@h((u16)a);\n"},
+    {"high_f16", "u", "F:T", Kind::Lanes, 0, "", "  return $widen@h((u16)(a >> 16));\n"},
+    {"low_bf16", "u", "F:T", Kind::Lanes, 0, "", "  return __builtin_bit_cast($F, (u32)(a << 16));\n"},
+    {"high_bf16", "u", "F:T", Kind::Lanes, 0, "", "  return __builtin_bit_cast($F, (u32)(a & 0xffff0000u));\n"},
     // The f32 that widen(narrow_bf16(a)) gives.
     {"round_bf16", "f", "T:T", Kind::Same, 0, "", R"(
   const $U bits = __builtin_bit_cast($U, a);

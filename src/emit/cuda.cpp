@@ -28,6 +28,7 @@ constexpr std::string_view kDeviceHead = R"(#ifdef __CUDACC_RTC__
 #define __builtin_fabs fabs
 #define __builtin_memcpy memcpy
 #define DYNAMIC_SHARED_MEMORY extern __shared__ __align__(16) unsigned char shared_memory[];
+#define MAY_ALIAS
 #define UNROLL _Pragma("unroll")
 #define SHARED(type) type*
 #define SHARED_ARRAY(type, name, size) __shared__ type name[size]

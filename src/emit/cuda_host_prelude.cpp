@@ -31,6 +31,7 @@ void free(void*);
 #define __restrict__
 #define __launch_bounds__(threads)
 #define UNROLL
+#define MAY_ALIAS __attribute__((may_alias))
 #define SHARED(type) HostShared<type>
 #define SHARED_ARRAY(type, name, size) static thread_local HostSharedArray<type, size> name
 #define DYNAMIC_SHARED_MEMORY unsigned char* const shared_memory = host_block->shared;

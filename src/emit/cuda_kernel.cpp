@@ -118,7 +118,7 @@ sym::Expr shared_bytes(const kernel::Kernel& kernel) {
 }
 
 CudaKernelWriter::CudaKernelWriter(const kernel::Kernel& kernel, CppPrelude& prelude)
-    : kernel_(kernel), prelude_(prelude), block_(block_of(kernel)), facts_(kernel.facts) {}
+    : kernel_(kernel), prelude_(prelude), block_(block_of(kernel)), narrow_(kernel), facts_(kernel.facts) {}
 
 // ---- the function ----------------------------------------------------------------------------------------------------
 
@@ -497,10 +497,67 @@ void CudaKernelWriter::let(ScalarId id, const Current& current) {
 
 void CudaKernelWriter::let(ScalarId id, const Apply& apply) {
   const bool varying = std::any_of(apply.args.begin(), apply.args.end(), [&](ScalarId arg) { return value(arg).varying; });
+  const bool halves = in_words(dtype_of(id)) && apply.op->name == "cast" && dtype_of(apply.args[0]) == DType::F32;
+  if (halves && varying && vector_->lanes % 2 == 0 && static_cast<int>(vector_->active.size()) == vector_->lanes) {
+    define_words(id, apply.args[0]);
+    return;
+  }
   define(id, varying, [&](int lane) { return apply_text(id, apply, lane); });
 }
 
+void CudaKernelWriter::define_words(ScalarId id, ScalarId from) {
+  const std::string pack = prelude_.function(dtype_of(id) == DType::F16 ? "pack_f16" : "pack_bf16", DType::F32, 0);
+  prelude_.type(DType::U16, 0);
+  Value made{.text = {}, .varying = true, .words = {}};
+  for (int lane = 0; lane < vector_->lanes; lane += 2) {
+    const std::string name = names_.declare(fmt::format("{}_{}", kernel_.scalar(id).name, lane));
+    out_.line("const u32 {} = {}({}, {});", name, pack, text(from, lane), text(from, lane + 1));
+    made.words.push_back(name);
+    made.text.push_back(fmt::format("(u16){}", name));
+    made.text.push_back(fmt::format("(u16)({} >> 16)", name));
+  }
+  publish(id, std::move(made));
+}
+
+const Apply* CudaKernelWriter::made_by(ScalarId id, std::string_view op) const {
+  const kernel::Source* source = narrow_.sources[static_cast<size_t>(id.index)];
+  const Apply* apply = source != nullptr ? std::get_if<Apply>(source) : nullptr;
+  return apply != nullptr && apply->op->name == op ? apply : nullptr;
+}
+
+// 1 + exp(x), the divisor of a sigmoid.
+bool CudaKernelWriter::is_one_or_more(ScalarId id) const {
+  const Apply* sum = made_by(id, "add");
+  if (sum == nullptr) return false;
+  for (const size_t i : {0, 1}) {
+    const kernel::Source* source = narrow_.sources[static_cast<size_t>(sum->args[i].index)];
+    const Constant* constant = source != nullptr ? std::get_if<Constant>(source) : nullptr;
+    if (constant != nullptr && constant->real >= 1 && made_by(sum->args[1 - i], "exp") != nullptr) return true;
+  }
+  return false;
+}
+
+std::string CudaKernelWriter::coarse_text(ScalarId id, const Apply& apply, int lane) {
+  if (!narrow_.coarse[static_cast<size_t>(id.index)]) return "";
+  const std::string& op = apply.op->name;
+  const auto arg = [&](size_t i) -> const std::string& { return text(apply.args[i], lane); };
+  const auto call = [&](std::string_view function) { return prelude_.function(function, DType::F32, 0); };
+  const bool only_bf16 = narrow_.only_bf16[static_cast<size_t>(id.index)];
+  // Of these the results below the normal numbers of f32 can be told from zero in bf16 alone.
+  if (op == "exp") return fmt::format("{}({})", call(only_bf16 ? "coarse_exp_subnormal" : "coarse_exp"), arg(0));
+  if (op == "tanh" && only_bf16) return fmt::format("{}({})", call("coarse_tanh"), arg(0));
+  if (op == "div") return fmt::format("{}({}, {})", call(is_one_or_more(apply.args[1]) ? "coarse_div_from_one" : "coarse_div"), arg(0), arg(1));
+  if (op == "reciprocal") return fmt::format("{}({})", call(is_one_or_more(apply.args[0]) ? "coarse_reciprocal_from_one" : "coarse_reciprocal"), arg(0));
+  if (op != "add") return "";
+  // One product: rounded with the sum. Of two, one would be rounded and the other not.
+  const Apply *left = made_by(apply.args[0], "mul"), *right = made_by(apply.args[1], "mul");
+  if ((left == nullptr) == (right == nullptr)) return "";
+  const Apply& product = left != nullptr ? *left : *right;
+  return fmt::format("{}({}, {}, {})", call("fma"), text(product.args[0], lane), text(product.args[1], lane), arg(left != nullptr ? 1 : 0));
+}
+
 std::string CudaKernelWriter::apply_text(ScalarId id, const Apply& apply, int lane) {
+  if (const std::string coarse = coarse_text(id, apply, lane); !coarse.empty()) return coarse;
   const std::string& op = apply.op->name;
   const DType result = dtype_of(id), first = dtype_of(apply.args[0]);
   const auto arg = [&](size_t i) -> const std::string& { return text(apply.args[i], lane); };
@@ -508,6 +565,10 @@ std::string CudaKernelWriter::apply_text(ScalarId id, const Apply& apply, int la
   for (size_t i = 0; i < apply.args.size(); ++i) args += (i == 0 ? "" : ", ") + arg(i);
   if (op == "cast" || op == "bitcast") {
     if (first == result) return args;
+    if (const Value& from = value(apply.args[0]); op == "cast" && result == DType::F32 && !from.words.empty()) {
+      const std::string half = fmt::format("{}_{}", lane % 2 == 0 ? "low" : "high", first == DType::F16 ? "f16" : "bf16");
+      return fmt::format("{}({})", prelude_.function(half, DType::U32, 0), from.words[static_cast<size_t>(lane / 2)]);
+    }
     const bool cast = op == "cast" || first == DType::Bool;
     return fmt::format("{}({})", cast ? prelude_.cast(first, result, 0) : prelude_.bitcast(first, result, 0), args);
   }
@@ -541,10 +602,11 @@ std::string CudaKernelWriter::fill_text(DType dtype, double fill) const {
   return constant_text(dtype, fill, 0, integer);
 }
 
-// struct alignas(16) lanes_f32x4 { f32 v[4]; };
+// struct alignas(16) lanes_f32x4 { f32 v[4]; };   f16 and bf16: words of two.
 std::string CudaKernelWriter::lanes_type(DType dtype, int count) {
+  if (in_words(dtype)) return lanes_type(DType::U32, count / 2);
   const std::string element = prelude_.storage_type(dtype, 0), name = fmt::format("lanes_{}x{}", element, count);
-  prelude_.write_once(name, fmt::format("struct alignas({}) {} {{ {} v[{}]; }};\n", dtype_bytes(dtype, count), name, element, count));
+  prelude_.write_once(name, fmt::format("struct alignas({}) {} {{ {} v[{}]; }} MAY_ALIAS;\n", dtype_bytes(dtype, count), name, element, count));
   return name;
 }
 
@@ -591,19 +653,27 @@ void CudaKernelWriter::let(ScalarId id, const Load& load) {
     return;
   }
   const std::string type = lanes_type(kernel_.buffer(load.buffer).dtype, chunk), guard = conditions(load.guards, 0);
-  Value made{.text = {}, .varying = true};
+  const bool words = in_words(dtype);
+  prelude_.type(DType::U16, 0);
+  Value made{.text = {}, .varying = true, .words = {}};
   for (int from = 0; from < vector_->lanes; from += chunk) {
     const std::string name = names_.declare(fmt::format("{}_{}", kernel_.scalar(id).name, from));
     const std::string read = lanes_place(load.buffer, type, load.index, from);
     if (guard.empty()) {
       out_.line("const {} {} = {};", type, name, read);
     } else {
-      std::string fills = fill;
-      for (int i = 1; i < chunk; ++i) fills += ", " + fill;
+      const std::string one = words ? fmt::format("(u32){0} | (u32){0} << 16", fill) : fill;
+      std::string fills = one;
+      for (int i = 1; i < (words ? chunk / 2 : chunk); ++i) fills += ", " + one;
       out_.line("{} {} = {{{{{}}}}};", type, name, fills);
       out_.line("if ({}) {} = {};", guard, name, read);
     }
-    for (int i = 0; i < chunk; ++i) made.text.push_back(dtype == DType::Bool ? fmt::format("({}.v[{}] != 0)", name, i) : fmt::format("{}.v[{}]", name, i));
+    for (int i = 0; words && i < chunk / 2; ++i) {
+      made.words.push_back(fmt::format("{}.v[{}]", name, i));
+      made.text.push_back(fmt::format("(u16){}", made.words.back()));
+      made.text.push_back(fmt::format("(u16)({} >> 16)", made.words.back()));
+    }
+    for (int i = 0; !words && i < chunk; ++i) made.text.push_back(dtype == DType::Bool ? fmt::format("({}.v[{}] != 0)", name, i) : fmt::format("{}.v[{}]", name, i));
   }
   publish(id, std::move(made));
 }
@@ -622,7 +692,12 @@ void CudaKernelWriter::statement(const Store& store) {
     if (!guard.empty()) out_.open("if ({})", guard);
     for (int from = 0; from < vector_->lanes; from += chunk) {
       std::string list;
-      for (int i = 0; i < chunk; ++i) list += (i == 0 ? "" : ", ") + stored(from + i);
+      const std::vector<std::string>& words = value(store.value).words;
+      for (int i = 0; in_words(dtype) && i < chunk; i += 2) {
+        list += i == 0 ? "" : ", ";
+        list += words.empty() ? fmt::format("(u32)({}) | (u32)({}) << 16", stored(from + i), stored(from + i + 1)) : words[static_cast<size_t>((from + i) / 2)];
+      }
+      for (int i = 0; !in_words(dtype) && i < chunk; ++i) list += (i == 0 ? "" : ", ") + stored(from + i);
       out_.line("{} = {{{{{}}}}};", lanes_place(store.buffer, type, store.index, from), list);
     }
     if (!guard.empty()) out_.close();

@@ -15,6 +15,7 @@
 #include "emit/c_like.h"
 #include "emit/cpp_prelude.h"
 #include "emit/cuda.h"
+#include "emit/narrow_results.h"
 
 namespace fuseloom::emit {
 
@@ -27,6 +28,7 @@ class CudaKernelWriter {
   struct Value {
     std::vector<std::string> text;       // one, or one for each lane
     bool varying = false;
+    std::vector<std::string> words;      // f16 and bf16, where they lie in pairs: a word for lanes 0 and 1, one for 2 and 3, ...
   };
   // A name that expressions can read.
   struct Integer {
@@ -93,6 +95,12 @@ class CudaKernelWriter {
   void let(kernel::ScalarId id, const kernel::Current& current);
   void let(kernel::ScalarId id, const kernel::Philox& philox);
   std::string apply_text(kernel::ScalarId id, const kernel::Apply& apply, int lane);
+  // The same for values that are seen through f16 and bf16 only; "" where that makes no difference.
+  std::string coarse_text(kernel::ScalarId id, const kernel::Apply& apply, int lane);
+  bool is_one_or_more(kernel::ScalarId id) const;
+  const kernel::Apply* made_by(kernel::ScalarId id, std::string_view op) const;
+  // f32 to pairs of f16 or bf16.
+  void define_words(kernel::ScalarId id, kernel::ScalarId from);
   std::string constant_text(DType dtype, double real, double imag, int64_t integer) const;
 
   // ---- memory
@@ -101,6 +109,7 @@ class CudaKernelWriter {
   // How many neighbouring elements the lanes' access moves at once; 1: one by one.
   int chunk_of(kernel::BufferId buffer, const sym::Expr& index, const std::vector<sym::Expr>& guards) const;
   std::string lanes_type(DType dtype, int count);
+  bool in_words(DType dtype) const { return dtype == DType::F16 || dtype == DType::BF16; }
   // As many neighbouring elements as the type has, from this lane's on.
   std::string lanes_place(kernel::BufferId buffer, const std::string& type, const sym::Expr& index, int lane);
 
@@ -114,6 +123,7 @@ class CudaKernelWriter {
   const kernel::Kernel& kernel_;
   CppPrelude& prelude_;
   const std::array<int32_t, 3> block_;
+  const NarrowResults narrow_;
   SourceWriter out_;
   NameScope names_;
   sym::Facts facts_;
