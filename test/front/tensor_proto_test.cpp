@@ -141,9 +141,9 @@ TEST_F(ExternalData, NothingLeavesTheFolder) {
   fs::create_directory_symlink(root_, root_ / "model" / "up");
   fs::create_hard_link(root_ / "outside.bin", root_ / "model" / "hard.bin");
   ASSERT_EQ(mkfifo((root_ / "model" / "fifo").c_str(), 0600), 0);
-  for (const std::string location :
-       {"../outside.bin", "data/../../outside.bin", (root_ / "outside.bin").string().c_str(), "link.bin",
-        "up/outside.bin", "hard.bin", "data", "fifo", "missing.bin", "", ".", "..\\outside.bin"})
+  const std::vector<std::string> locations = {"../outside.bin", "data/../../outside.bin", (root_ / "outside.bin").string(), "link.bin", "up/outside.bin",
+                                              "hard.bin", "data", "fifo", "missing.bin", "", ".", "..\\outside.bin"};
+  for (const std::string& location : locations)
     EXPECT_NE(import_with({{"location", location}}), "") << location;
   EXPECT_NE(import_with({{"location", std::string("w.bin\0x", 7)}}), "");
   EXPECT_NE(import_with({}), "");
