@@ -342,6 +342,7 @@ SizeContents::Contents SizeContents::compute(ValueId id) const {
     case op::Family::Composite:
     case op::Family::Extern:
     case op::Family::Control:
+    case op::Family::Recurrence:
       return std::nullopt;
   }
   FL_CHECK(false, "an op of no family");

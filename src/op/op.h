@@ -39,6 +39,7 @@ enum class Family : uint8_t {
   Composite,     // defined by its decomposition into other ops: softmax, layer_norm, ...
   Extern,        // whole-tensor algorithms: sort, top_k, non_zero, lstm, resize, ...: run by a native function
   Control,       // if, while: nodes with subgraphs
+  Recurrence,    // recurrent_steps: a loop over steps, each of which needs the one before
 };
 
 // ---- type inference --------------------------------------------------------------------------------------------------

@@ -6,13 +6,18 @@
 //
 // With layout = 1 the batch comes first everywhere: x [batch, steps, in], y [batch, steps, directions, hidden],
 // states [batch, directions, hidden]. A sequence shorter than `steps` has zeros behind its end; in reverse it starts at
-// its own last step. Everything is computed in f64.
+// its own last step. The references compute everything in f64.
+//
+// A layer becomes ordinary ops where that is possible: one product of x with w for all steps, and then either the steps
+// written out (few of them), or recurrent_steps, whose kernel runs them in a loop (schedule/lower_recurrence.cpp).
+#include "op/recurrent.h"
+
 #include <algorithm>
 #include <cmath>
 
 #include "base/check.h"
+#include "base/lexer.h"
 #include "op/decompose.h"
-#include "op/op.h"
 #include "op/schema.h"
 #include "op/staging.h"
 
@@ -28,24 +33,24 @@ struct ActivationKind {
   std::string_view name;
   double alpha, beta;  // defaults
   double (*function)(double x, double alpha, double beta);
+  std::string_view rule;  // the same for kernels; {0} is x, {1} alpha, {2} beta
 };
 
 double sigmoid(double x, double, double) { return 1 / (1 + std::exp(-x)); }
 double tanh_of(double x, double, double) { return std::tanh(x); }
 
 constexpr ActivationKind kActivations[] = {
-    {"affine", 1, 0, [](double x, double a, double b) { return a * x + b; }},
-    {"elu", 1, 0, [](double x, double a, double) { return x >= 0 ? x : a * std::expm1(x); }},
-    {"hard_sigmoid", 0.2, 0.5, [](double x, double a, double b) { return std::clamp(a * x + b, 0.0, 1.0); }},
-    {"leaky_relu", 0.01, 0, [](double x, double a, double) { return x >= 0 ? x : a * x; }},
-    {"relu", 0, 0, [](double x, double, double) { return x < 0 ? 0 : x; }},
-    {"scaled_tanh", 1, 1, [](double x, double a, double b) { return a * std::tanh(b * x); }},
-    {"sigmoid", 0, 0, sigmoid},
-    {"softplus", 0, 0,
-     [](double x, double, double) { return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)); }},
-    {"softsign", 0, 0, [](double x, double, double) { return x / (1 + std::abs(x)); }},
-    {"tanh", 0, 0, tanh_of},
-    {"thresholded_relu", 1, 0, [](double x, double a, double) { return x >= a ? x : 0; }},
+    {"affine", 1, 0, [](double x, double a, double b) { return a * x + b; }, "add(mul({1}, {0}), {2})"},
+    {"elu", 1, 0, [](double x, double a, double) { return x >= 0 ? x : a * std::expm1(x); }, "select(ge({0}, 0), {0}, mul({1}, expm1({0})))"},
+    {"hard_sigmoid", 0.2, 0.5, [](double x, double a, double b) { return std::clamp(a * x + b, 0.0, 1.0); }, "min(max(add(mul({1}, {0}), {2}), 0), 1)"},
+    {"leaky_relu", 0.01, 0, [](double x, double a, double) { return x >= 0 ? x : a * x; }, "select(ge({0}, 0), {0}, mul({1}, {0}))"},
+    {"relu", 0, 0, [](double x, double, double) { return x < 0 ? 0 : x; }, "max({0}, 0)"},
+    {"scaled_tanh", 1, 1, [](double x, double a, double b) { return a * std::tanh(b * x); }, "mul({1}, tanh(mul({2}, {0})))"},
+    {"sigmoid", 0, 0, sigmoid, "sigmoid({0})"},
+    {"softplus", 0, 0, [](double x, double, double) { return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)); }, "softplus({0})"},
+    {"softsign", 0, 0, [](double x, double, double) { return x / (1 + std::abs(x)); }, "softsign({0})"},
+    {"tanh", 0, 0, tanh_of, "tanh({0})"},
+    {"thresholded_relu", 1, 0, [](double x, double a, double) { return x >= a ? x : 0; }, "select(ge({0}, {1}), {0}, 0)"},
 };
 
 struct Activation {
@@ -55,6 +60,12 @@ struct Activation {
     if (clip > 0) x = x < -clip ? -clip : x > clip ? clip : x;
     return kind->function(x, alpha, beta);
   }
+  std::string rule() const {
+    const std::string limit = base::format_double(clip);
+    const std::string x = clip > 0 ? fmt::format("min(max(x0, -{}), {})", limit, limit) : "x0";
+    return fmt::format(fmt::runtime(kind->rule), x, base::format_double(alpha), base::format_double(beta));
+  }
+  friend bool operator==(const Activation&, const Activation&) = default;
 };
 
 // The attribute `activations`, or the op's defaults for each direction. `fail` reports what is wrong.
@@ -102,13 +113,15 @@ struct CellKind {
 };
 constexpr CellKind kLstm = {4, "sigmoid,tanh,tanh"}, kGru = {3, "sigmoid,tanh"}, kRnn = {1, "tanh"};
 
+int64_t directions_of(const Attrs& attrs) { return attrs.text("direction") == "bidirectional" ? 2 : 1; }
+
 std::vector<TensorType> infer_recurrent(const InferContext& context, const CellKind& cell) {
   const TensorType &x = context.in(0), &r = context.in(2);
   const Attrs& attrs = context.attrs;
   expect_float(context, "x", x);
   const std::string direction = attrs.text("direction");
   expect_text(context, "direction", direction, {"forward", "reverse", "bidirectional"});
-  const int64_t directions = direction == "bidirectional" ? 2 : 1;
+  const int64_t directions = directions_of(attrs);
   parse_activations(attrs, cell.activations, directions, [&](const std::string& words) { context.fail(words); });
   const bool batch_first = attrs.integer("layout", 0) != 0;
   const char* names[] = {"x", "w", "r", "b", "lengths", "h", "c", "p"};
@@ -231,71 +244,171 @@ std::vector<double> stage_optional(const ReferenceContext& context, size_t input
   return context.has(input) ? stage<double>(context.inputs[input]) : std::vector<double>();
 }
 
-void reference_recurrent(const ReferenceContext& context, const CellKind& kind, void (*step)(Cell&, double*)) {
-  const Attrs& attrs = context.attrs;
-  const bool batch_first = attrs.integer("layout", 0) != 0;
-  const std::string direction = attrs.text("direction");
-  const Tensor& x_tensor = context.inputs[0];
-  const int64_t directions = direction == "bidirectional" ? 2 : 1;
-  const int64_t steps = x_tensor.dim(batch_first ? 1 : 0), batch = x_tensor.dim(batch_first ? 0 : 1),
-                in = x_tensor.dim(2);
-  const int64_t hidden = context.inputs[2].dim(2), rows = kind.gates * hidden;
-  const std::vector<double> x = stage<double>(x_tensor), w = stage<double>(context.inputs[1]),
-                            r = stage<double>(context.inputs[2]);
-  const std::vector<double> b = stage_optional(context, 3), h0 = stage_optional(context, 5),
-                            c0 = stage_optional(context, 6), p = stage_optional(context, 7);
-  const std::vector<int64_t> lengths = context.has(4) ? stage<int64_t>(context.inputs[4]) : std::vector<int64_t>();
-  for (const int64_t length : lengths) {
-    FL_REQUIRE(length >= 0 && length <= steps, "{}: a sequence has length {}, expected 0 to {}", context.record->name,
-               length, steps);
-  }
-  const std::vector<Activation> activations = parse_activations(
-      attrs, kind.activations, directions, [](const std::string& words) { FL_CHECK(false, "{}", words); });
-  const int64_t per_direction = static_cast<int64_t>(activations.size()) / directions;
+using StepFn = void (*)(Cell&, double*);
 
-  std::vector<double> y(static_cast<size_t>(steps * directions * batch * hidden), 0.0);
-  std::vector<double> y_h(static_cast<size_t>(directions * batch * hidden)), y_c(y_h.size());
-  std::vector<double> gates(static_cast<size_t>(rows));
-  for (int64_t d = 0; d < directions; ++d) {
-    const bool reverse = direction == "reverse" || d == 1;
-    Cell cell{.hidden = hidden,
-              .r = r.data() + d * rows * hidden,
-              .w_bias = b.empty() ? nullptr : b.data() + d * 2 * rows,
-              .r_bias = b.empty() ? nullptr : b.data() + d * 2 * rows + rows,
-              .peephole = p.empty() ? nullptr : p.data() + d * 3 * hidden,
-              .activations = std::span<const Activation>(activations)
-                                 .subspan(static_cast<size_t>(d * per_direction), static_cast<size_t>(per_direction)),
-              .input_forget = attrs.integer("input_forget", 0) != 0,
-              .linear_before_reset = attrs.integer("linear_before_reset", 0) != 0};
-    cell.scratch.resize(static_cast<size_t>(rows));
-    cell.reset.resize(static_cast<size_t>(hidden));
-    for (int64_t n = 0; n < batch; ++n) {
-      const int64_t state = (batch_first ? n * directions + d : d * batch + n) * hidden;
-      const auto initial = [&](const std::vector<double>& from) {
-        if (from.empty()) return std::vector<double>(static_cast<size_t>(hidden), 0.0);
-        return std::vector<double>(from.begin() + state, from.begin() + state + hidden);
-      };
-      cell.h = initial(h0);
-      cell.c = initial(c0);
-      const int64_t length = lengths.empty() ? steps : lengths[static_cast<size_t>(n)];
-      for (int64_t i = 0; i < length; ++i) {
-        const int64_t t = reverse ? length - 1 - i : i;
-        const double* input = x.data() + (batch_first ? n * steps + t : t * batch + n) * in;
-        multiply_rows(w.data() + d * rows * in, input, rows, in, cell.w_bias, gates.data());
-        step(cell, gates.data());
-        const int64_t at = batch_first ? (n * steps + t) * directions + d : (t * directions + d) * batch + n;
-        std::copy(cell.h.begin(), cell.h.end(), y.begin() + at * hidden);
-      }
-      std::copy(cell.h.begin(), cell.h.end(), y_h.begin() + state);
-      std::copy(cell.c.begin(), cell.c.end(), y_c.begin() + state);
+// What the references of a whole layer and of its steps have in common: everything but where a step's gates come from.
+struct Sequences {
+  const ReferenceContext& context;
+  const CellKind& kind;
+  int64_t steps = 0, batch = 0, hidden = 0;
+  std::vector<double> r, w_bias, r_bias;   // [directions, rows, hidden], [directions, rows]: absent where empty
+
+  // `input(d, n, t, gates)` fills in w · x of step t of sequence n.
+  template <class Input>
+  void run(StepFn step, Input&& input) const {
+    const Attrs& attrs = context.attrs;
+    const bool batch_first = attrs.integer("layout", 0) != 0;
+    const std::string direction = attrs.text("direction");
+    const int64_t directions = directions_of(attrs), rows = kind.gates * hidden;
+    const std::vector<double> h0 = stage_optional(context, 5), c0 = stage_optional(context, 6), p = stage_optional(context, 7);
+    const std::vector<int64_t> lengths = context.has(4) ? stage<int64_t>(context.inputs[4]) : std::vector<int64_t>();
+    for (const int64_t length : lengths) {
+      FL_REQUIRE(length >= 0 && length <= steps, "{}: a sequence has length {}, expected 0 to {}", context.record->name, length, steps);
     }
+    const std::vector<Activation> activations =
+        parse_activations(attrs, kind.activations, directions, [](const std::string& words) { FL_CHECK(false, "{}", words); });
+    const int64_t per_direction = static_cast<int64_t>(activations.size()) / directions;
+
+    std::vector<double> y(static_cast<size_t>(steps * directions * batch * hidden), 0.0);
+    std::vector<double> y_h(static_cast<size_t>(directions * batch * hidden)), y_c(y_h.size());
+    std::vector<double> gates(static_cast<size_t>(rows));
+    for (int64_t d = 0; d < directions; ++d) {
+      const bool reverse = direction == "reverse" || d == 1;
+      Cell cell{.hidden = hidden,
+                .r = r.data() + d * rows * hidden,
+                .w_bias = w_bias.empty() ? nullptr : w_bias.data() + d * rows,
+                .r_bias = r_bias.empty() ? nullptr : r_bias.data() + d * rows,
+                .peephole = p.empty() ? nullptr : p.data() + d * 3 * hidden,
+                .activations = std::span<const Activation>(activations).subspan(static_cast<size_t>(d * per_direction), static_cast<size_t>(per_direction)),
+                .input_forget = attrs.integer("input_forget", 0) != 0,
+                .linear_before_reset = attrs.integer("linear_before_reset", 0) != 0};
+      cell.scratch.resize(static_cast<size_t>(rows));
+      cell.reset.resize(static_cast<size_t>(hidden));
+      for (int64_t n = 0; n < batch; ++n) {
+        const int64_t state = (batch_first ? n * directions + d : d * batch + n) * hidden;
+        const auto initial = [&](const std::vector<double>& from) {
+          if (from.empty()) return std::vector<double>(static_cast<size_t>(hidden), 0.0);
+          return std::vector<double>(from.begin() + state, from.begin() + state + hidden);
+        };
+        cell.h = initial(h0);
+        cell.c = initial(c0);
+        const int64_t length = lengths.empty() ? steps : lengths[static_cast<size_t>(n)];
+        for (int64_t i = 0; i < length; ++i) {
+          const int64_t t = reverse ? length - 1 - i : i;
+          input(cell, d, batch_first ? n * steps + t : t * batch + n, gates.data());
+          step(cell, gates.data());
+          const int64_t at = batch_first ? (n * steps + t) * directions + d : (t * directions + d) * batch + n;
+          std::copy(cell.h.begin(), cell.h.end(), y.begin() + at * hidden);
+        }
+        std::copy(cell.h.begin(), cell.h.end(), y_h.begin() + state);
+        std::copy(cell.c.begin(), cell.c.end(), y_c.begin() + state);
+      }
+    }
+    unstage(y, context.outputs[0]);
+    if (context.outputs.size() > 1) unstage(y_h, context.outputs[1]);
+    if (context.outputs.size() > 2) unstage(y_c, context.outputs[2]);
   }
-  unstage(y, context.outputs[0]);
-  if (context.outputs.size() > 1) unstage(y_h, context.outputs[1]);
-  if (context.outputs.size() > 2) unstage(y_c, context.outputs[2]);
+};
+
+void reference_recurrent(const ReferenceContext& context, const CellKind& kind, StepFn step) {
+  const bool batch_first = context.attrs.integer("layout", 0) != 0;
+  const Tensor& x_tensor = context.inputs[0];
+  const int64_t in = x_tensor.dim(2), hidden = context.inputs[2].dim(2), rows = kind.gates * hidden;
+  const std::vector<double> x = stage<double>(x_tensor), w = stage<double>(context.inputs[1]), b = stage_optional(context, 3);
+  Sequences sequences{.context = context, .kind = kind, .steps = x_tensor.dim(batch_first ? 1 : 0), .batch = x_tensor.dim(batch_first ? 0 : 1),
+                      .hidden = hidden, .r = stage<double>(context.inputs[2])};
+  for (int64_t d = 0; d < directions_of(context.attrs) && !b.empty(); ++d) {
+    const auto first = b.begin() + d * 2 * rows;
+    sequences.w_bias.insert(sequences.w_bias.end(), first, first + rows);
+    sequences.r_bias.insert(sequences.r_bias.end(), first + rows, first + 2 * rows);
+  }
+  sequences.run(step, [&](const Cell& cell, int64_t d, int64_t position, double* gates) {
+    multiply_rows(w.data() + d * rows * in, x.data() + position * in, rows, in, cell.w_bias, gates);
+  });
 }
 
-// ---- few steps as ordinary ops
+// ---- the steps alone
+// -------------------------------------------------------------------------------------------------------
+//
+//   gates  [steps, batch, directions * gates * hidden]    w · x and the biases, for all steps
+//   r      the recurrent weights in panels (recurrent.h): all gates, but of a gru the first two
+//   r_candidate, bias   gru: the third gate's weights, and its recurrent bias [directions, hidden] with linear_before_reset
+// lengths, h, c and p as in the layer.
+
+const CellKind& cell_of(const Attrs& attrs) {
+  const std::string cell = attrs.text("cell");
+  return cell == "lstm" ? kLstm : cell == "gru" ? kGru : kRnn;
+}
+int64_t first_gates(const CellKind& kind) { return kind.gates == 3 ? 2 : kind.gates; }
+
+std::vector<TensorType> infer_steps(const InferContext& context) {
+  const TensorType &gates = context.in(0), &r = context.in(1);
+  const Attrs& attrs = context.attrs;
+  expect_float(context, "gates", gates);
+  expect_text(context, "cell", attrs.text("cell"), {"lstm", "gru", "rnn"});
+  expect_text(context, "direction", attrs.text("direction"), {"forward", "reverse", "bidirectional"});
+  const CellKind& kind = cell_of(attrs);
+  const int64_t directions = directions_of(attrs);
+  parse_activations(attrs, kind.activations, directions, [&](const std::string& words) { context.fail(words); });
+  const char* names[] = {"gates", "r", "r_candidate", "bias", "lengths", "h", "c", "p"};
+  const int64_t ranks[] = {3, 4, 4, 2, 1, 3, 3, 2};
+  for (size_t i = 0; i < context.inputs.size(); ++i) {
+    if (!context.has(i)) continue;
+    expect_rank(context, names[i], context.in(i), ranks[i]);
+    if (i == 4) {
+      expect_index(context, names[i], context.in(i));
+    } else {
+      expect_dtype(context, names[i], context.in(i), gates.dtype);
+    }
+  }
+  if (context.has(2) != (kind.gates == 3)) context.fail("r_candidate is for the gru, which needs it");
+  const bool batch_first = attrs.integer("layout", 0) != 0;
+  const sym::Expr steps = gates.shape[batch_first ? 1 : 0], batch = gates.shape[batch_first ? 0 : 1], hidden = r.shape[2];
+  const auto panels = [&](int64_t count) { return Shape{directions, sym::ceil_div(hidden * count, kRecurrentPanel), hidden, kRecurrentPanel}; };
+  const Shape state = batch_first ? Shape{batch, directions, hidden} : Shape{directions, batch, hidden};
+  const Shape expected[] = {gates.shape, panels(first_gates(kind)), panels(1), {directions, hidden}, {batch}, state, state, {directions, hidden * 3}};
+  for (size_t i = 1; i < context.inputs.size(); ++i) {
+    for (size_t d = 0; context.has(i) && d < expected[i].size(); ++d) {
+      expect_size(context, fmt::format("dimension {} of {}", d, names[i]), context.in(i).shape[d], expected[i][d]);
+    }
+  }
+  expect_size(context, "dimension 2 of gates", gates.shape[2], hidden * (directions * kind.gates));
+  std::vector<TensorType> types = {{gates.dtype, batch_first ? Shape{batch, steps, directions, hidden} : Shape{steps, directions, batch, hidden}}};
+  while (static_cast<int64_t>(types.size()) < context.output_count) types.push_back({gates.dtype, state});
+  return types;
+}
+
+void reference_steps(const ReferenceContext& context) {
+  const CellKind& kind = cell_of(context.attrs);
+  const bool batch_first = context.attrs.integer("layout", 0) != 0;
+  const Tensor& gates_tensor = context.inputs[0];
+  const int64_t directions = directions_of(context.attrs), hidden = context.inputs[1].dim(2), rows = kind.gates * hidden;
+  const std::vector<double> all = stage<double>(gates_tensor), bias = stage_optional(context, 3);
+  Sequences sequences{.context = context, .kind = kind, .steps = gates_tensor.dim(batch_first ? 1 : 0), .batch = gates_tensor.dim(batch_first ? 0 : 1),
+                      .hidden = hidden, .r = std::vector<double>(static_cast<size_t>(directions * rows * hidden))};
+  if (!bias.empty()) sequences.r_bias.resize(static_cast<size_t>(directions * rows));
+  for (size_t part = 1; part <= 2; ++part) {
+    if (!context.has(part)) continue;
+    const std::vector<double> panels = stage<double>(context.inputs[part]);
+    const int64_t first = part == 1 ? 0 : 2 * hidden, columns = (part == 1 ? first_gates(kind) : 1) * hidden, count = context.inputs[part].dim(1);
+    for (int64_t d = 0; d < directions; ++d) {
+      for (int64_t c = 0; c < columns; ++c) {
+        for (int64_t k = 0; k < hidden; ++k) {
+          const int64_t from = ((d * count + c / kRecurrentPanel) * hidden + k) * kRecurrentPanel + c % kRecurrentPanel;
+          sequences.r[static_cast<size_t>((d * rows + first + c) * hidden + k)] = panels[static_cast<size_t>(from)];
+        }
+      }
+    }
+  }
+  for (int64_t d = 0; d < directions && !bias.empty(); ++d) {
+    std::copy_n(bias.begin() + d * hidden, hidden, sequences.r_bias.begin() + d * rows + 2 * hidden);
+  }
+  sequences.run(kind.gates == 4 ? step_lstm : kind.gates == 3 ? step_gru : step_rnn, [&](const Cell&, int64_t d, int64_t position, double* gates) {
+    std::copy_n(all.begin() + (position * directions + d) * rows, rows, gates);
+  });
+}
+
+// ---- as other ops
 // ------------------------------------------------------------------------------------------------------
 
 constexpr int64_t kMostUnrolledSteps = 8;
@@ -307,12 +420,13 @@ class RecurrentDecomposition {
 
   // Empty: the layer stays what it is.
   std::vector<Val> build() {
+    directions_ = directions_of(context_.attrs);
     const Shape x_shape = builder_.type(context_.inputs[0]).shape;
     const std::optional<int64_t> steps = x_shape[batch_first_ ? 1 : 0].as_const();
-    if (!steps || *steps < 1 || *steps > kMostUnrolledSteps || context_.has(4) || !find_activations()) return {};
-    steps_ = *steps;
     batch_ = x_shape[batch_first_ ? 0 : 1];
     hidden_ = builder_.type(context_.inputs[2]).shape[2];
+    if (!steps || *steps < 1 || *steps > kMostUnrolledSteps || context_.has(4) || !find_activations()) return with_steps();
+    steps_ = *steps;
     const DType dtype = builder_.type(context_.inputs[0]).dtype;
     // x as [steps * batch, in]
     Val x = algebra_.wide(context_.inputs[0]);
@@ -346,7 +460,6 @@ class RecurrentDecomposition {
   // Those that are ops without parameters.
   bool find_activations() {
     if (context_.attrs.real("clip", 0) != 0 || context_.attrs.has("alpha") || context_.attrs.has("beta")) return false;
-    directions_ = context_.attrs.text("direction") == "bidirectional" ? 2 : 1;
     const std::vector<Activation> all =
         parse_activations(context_.attrs, kind_.activations, directions_, [](const std::string& words) { FL_CHECK(false, "{}", words); });
     for (const Activation& activation : all) {
@@ -357,6 +470,55 @@ class RecurrentDecomposition {
     return true;
   }
 
+  // The products with x for all steps, then recurrent_steps.
+  std::vector<Val> with_steps() {
+    const DType dtype = builder_.type(context_.inputs[0]).dtype;
+    const Val x = algebra_.wide(context_.inputs[0]), w = algebra_.wide(context_.inputs[1]), r = algebra_.wide(context_.inputs[2]);
+    const sym::Expr rows = hidden_ * kind_.gates;
+    const bool reset_after = kind_.gates == 3 && context_.attrs.integer("linear_before_reset", 0) != 0;
+    const Val flat_w = builder_.reshape(w, {rows * directions_, builder_.type(w).shape[2]});
+    const Shape x_shape = builder_.type(x).shape;
+    Val gates = matmul(builder_.reshape(x, {x_shape[0] * x_shape[1], x_shape[2]}), transpose(flat_w, {1, 0}));
+    std::vector<Val> inputs(8);
+    if (context_.has(3)) {
+      const Val b = algebra_.wide(context_.inputs[3]);
+      Val from_h = slice(b, 1, rows, rows);
+      if (reset_after) {
+        // The candidate's recurrent bias is added before the reset gate, which is inside the step.
+        inputs[3] = slice(from_h, 1, hidden_ * 2, hidden_);
+        from_h = pad_end(slice(from_h, 1, 0, hidden_ * 2), 1, hidden_);
+      }
+      gates = algebra_.add(gates, builder_.reshape(algebra_.add(slice(b, 1, 0, rows), from_h), {rows * directions_}));
+    }
+    inputs[0] = builder_.reshape(gates, {x_shape[0], x_shape[1], rows * directions_});
+    inputs[1] = panels(slice(r, 1, 0, hidden_ * first_gates(kind_)), first_gates(kind_));
+    if (kind_.gates == 3) inputs[2] = panels(slice(r, 1, hidden_ * 2, hidden_), 1);
+    if (context_.has(4)) inputs[4] = context_.inputs[4];
+    for (size_t i = 5; i < 8; ++i) {
+      if (context_.has(i)) inputs[i] = algebra_.wide(context_.inputs[i]);
+    }
+    while (!inputs.back().valid()) inputs.pop_back();
+    Attrs attrs = context_.attrs;
+    attrs.set("cell", std::string(kind_.gates == 4 ? "lstm" : kind_.gates == 3 ? "gru" : "rnn"));
+    std::vector<Val> results = builder_.apply_many("recurrent_steps", std::move(inputs), std::move(attrs), context_.output_count);
+    for (Val& result : results) result = builder_.cast(result, dtype);
+    return results;
+  }
+  // [directions, count * hidden, hidden] as panels (recurrent.h).
+  Val panels(Val r, int64_t count) {
+    const sym::Expr columns = hidden_ * count, panel_count = sym::ceil_div(columns, kRecurrentPanel);
+    Val x = transpose(r, {0, 2, 1});
+    const sym::Expr missing = panel_count * kRecurrentPanel - columns;
+    if (!missing.is_const(0)) x = pad_end(x, 2, missing);
+    return transpose(builder_.reshape(x, {directions_, hidden_, panel_count, kRecurrentPanel}), {0, 2, 1, 3});
+  }
+
+  Val pad_end(Val x, size_t axis, const sym::Expr& count) {
+    const Shape none(builder_.type(x).shape.size(), 0);
+    Shape high = none;
+    high[axis] = count;
+    return builder_.apply("pad", {x}, {{"low", none}, {"high", high}, {"mode", std::string("constant")}});
+  }
   Val transpose(Val x, std::vector<int64_t> perm) { return builder_.apply("transpose", {x}, {{"perm", std::move(perm)}}); }
   Val concat(const std::vector<Val>& parts, int64_t axis) { return parts.size() == 1 ? parts[0] : builder_.apply("concat", parts, {{"axis", axis}}); }
   // Elements start ... start + size - 1 of one dimension.
@@ -456,7 +618,7 @@ class RecurrentDecomposition {
 };
 
 void add_recurrent_op(OpTable& table, std::string name, std::string summary, const CellKind& kind,
-                      void (*step)(Cell&, double*), int max_inputs, int max_outputs, std::vector<AttrSpec> more) {
+                      StepFn step, int max_inputs, int max_outputs, std::vector<AttrSpec> more) {
   std::vector<AttrSpec> attrs = {required_attr("direction", Kind::Text), optional_attr("activations", Kind::Text),
                                  optional_attr("alpha", Kind::Reals),    optional_attr("beta", Kind::Reals),
                                  optional_attr("clip", Kind::Real),      optional_attr("layout", Kind::Integer)};
@@ -480,12 +642,35 @@ void add_recurrent_op(OpTable& table, std::string name, std::string summary, con
 
 }  // namespace
 
+std::vector<ScalarNode> recurrent_activations(const Attrs& attrs) {
+  const int64_t directions = directions_of(attrs);
+  const std::vector<Activation> all =
+      parse_activations(attrs, cell_of(attrs).activations, directions, [](const std::string& words) { FL_CHECK(false, "{}", words); });
+  const size_t count = all.size() / static_cast<size_t>(directions);
+  if (!std::equal(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count), all.end() - static_cast<std::ptrdiff_t>(count))) return {};
+  std::vector<ScalarNode> rules;
+  for (size_t i = 0; i < count; ++i) rules.push_back(parse_scalar_rule(all[i].rule()));
+  return rules;
+}
+
 void add_recurrent_ops(OpTable& table) {
   add_recurrent_op(table, "lstm", "ONNX's LSTM: gates input, output, forget, candidate", kLstm, step_lstm, 8, 3,
                    {optional_attr("input_forget", Kind::Integer)});
   add_recurrent_op(table, "gru", "ONNX's GRU: gates update, reset, candidate", kGru, step_gru, 6, 2,
                    {optional_attr("linear_before_reset", Kind::Integer)});
   add_recurrent_op(table, "rnn", "ONNX's RNN: h = f(w x + r h + b)", kRnn, step_rnn, 6, 2, {});
+  table.add({.name = "recurrent_steps",
+             .family = Family::Recurrence,
+             .summary = "the steps of lstm, gru or rnn, from the products with x",
+             .min_inputs = 2,
+             .max_inputs = 8,
+             .max_outputs = 3,
+             .attrs = {required_attr("cell", Kind::Text), required_attr("direction", Kind::Text), optional_attr("activations", Kind::Text),
+                       optional_attr("alpha", Kind::Reals), optional_attr("beta", Kind::Reals), optional_attr("clip", Kind::Real),
+                       optional_attr("layout", Kind::Integer), optional_attr("input_forget", Kind::Integer),
+                       optional_attr("linear_before_reset", Kind::Integer)},
+             .infer = infer_steps,
+             .reference = reference_steps});
 }
 
 }  // namespace fuseloom::op

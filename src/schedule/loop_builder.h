@@ -93,6 +93,7 @@ class LoopBuilder {
   ScalarId reserve(DType dtype);                                        // a name for an accumulator
   kernel::Accumulator accumulator_of(NodeId reduction);
   ScalarId apply(std::string_view op, DType result, std::vector<ScalarId> args, op::Attrs attrs = {});
+  ScalarId rule(const op::ScalarNode& rule, const op::Attrs& attrs, DType dtype, std::span<const ScalarId> inputs);   // op/op.h
   ScalarId constant(DType dtype, double value);
   ScalarId integer(DType dtype, int64_t value);
   ScalarId index_value(DType dtype, const sym::Expr& value);
@@ -145,7 +146,6 @@ class LoopBuilder {
   ScalarId load(kernel::BufferId buffer, DType declared, const sym::Expr& position, const std::vector<sym::Expr>& guards, double fill);
   ScalarId compute(ValueId value, const Index& index, const std::vector<sym::Expr>& guards);
   ScalarId pointwise(const graph::Node& node, const op::TensorType& type, const Index& index, const std::vector<sym::Expr>& guards);
-  ScalarId rule(const op::ScalarNode& rule, const op::Attrs& attrs, DType dtype, std::span<const ScalarId> inputs);
   ScalarId view(const graph::Node& node, const op::TensorType& type, const Index& index, const std::vector<sym::Expr>& guards);
   ScalarId gather(NodeId id, const Index& index, const std::vector<sym::Expr>& guards);
   ScalarId small_reduction(NodeId id, const Index& index, const std::vector<sym::Expr>& guards);

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "schedule/axis_plan.h"
 #include "schedule/lower_cuda.h"
+#include "schedule/lower_recurrence.h"
 #include "schedule/read.h"
 #include "schedule/share_kernels.h"
 
@@ -220,7 +221,7 @@ class ProgramLowering {
   // An output may take the memory of an input of the same size and type that the kernel reads exactly where it writes.
   std::vector<std::pair<BufferId, BufferId>> in_place_pairs(const Group& group) {
     std::vector<std::pair<BufferId, BufferId>> pairs;
-    if (group.kind == GroupKind::Scan) return pairs;
+    if (group.kind == GroupKind::Scan || group.kind == GroupKind::Call) return pairs;
     for (const Axis& axis : group.axes) {
       if (axis.reduced) return pairs;
     }
@@ -327,6 +328,11 @@ class ProgramLowering {
     }
     if (node.op->kernel && !options_.cuda) {
       lower_source_kernel(group.nodes[0], std::move(line));
+      return;
+    }
+    if (!options_.cuda && can_lower_recurrence(graph_, group)) {
+      lower_kernels(group, lower_recurrence(graph_, group, options_.target));
+      --out_.nodes;   // counted by both
       return;
     }
     program::Call call{.op = node.op, .attrs = node.attrs};

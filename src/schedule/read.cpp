@@ -69,7 +69,8 @@ LoopRole loop_role(const Graph& graph, NodeId id) {
     case Family::Scatter:
     case Family::Composite:
     case Family::Extern:
-    case Family::Control: return LoopRole::None;
+    case Family::Control:
+    case Family::Recurrence: return LoopRole::None;
   }
   return LoopRole::None;
 }

@@ -116,7 +116,7 @@ TEST(Recurrent, EmptySequencesKeepTheState) {
   expect_close(result[1], h, 0);
 }
 
-// Few steps are decomposed; both ways agree for every cell, direction and layout.
+// Few steps are written out, many become recurrent_steps; all ways agree for every cell, direction and layout.
 TEST(Recurrent, Decomposition) {
   const struct {
     std::string op;
@@ -128,7 +128,8 @@ TEST(Recurrent, Decomposition) {
     for (Attrs attrs : cell.attrs) {
       for (const char* direction : {"forward", "reverse", "bidirectional"}) {
         for (const int64_t layout : {0, 1}) {
-          const int64_t steps = 1 + static_cast<int64_t>(seed % 3), batch = 2, in = 3, hidden = 5, directions = std::string(direction) == "bidirectional" ? 2 : 1;
+          for (const int64_t steps : {1 + static_cast<int64_t>(seed % 3), int64_t{9}}) {
+          const int64_t batch = 2, in = 3, hidden = 5, directions = std::string(direction) == "bidirectional" ? 2 : 1;
           const DType dtype = seed % 4 == 0 ? DType::F16 : DType::F32;
           attrs.set("direction", std::string(direction));
           attrs.set("layout", layout);
@@ -141,19 +142,17 @@ TEST(Recurrent, Decomposition) {
             if (seed % 2 == 0) inputs.push_back(numbers({directions, 3 * hidden}));
           }
           expect_decomposition(cell.op, inputs, attrs, cell.gates == 4 ? 3 : 2);
+          if (steps != 9) continue;
+          // What only recurrent_steps takes.
+          inputs[4] = Tensor::of_ints(DType::I32, {batch}, std::vector<int64_t>{7, 0});
+          Attrs more = attrs;
+          more.set("clip", 0.75);
+          expect_decomposition(cell.op, inputs, more, cell.gates == 4 ? 3 : 2);
+          }
         }
       }
     }
   }
-}
-
-TEST(Recurrent, WhatIsNotDecomposed) {
-  const Tensor w = floats({1, 1, 1}, {1}), r = floats({1, 1, 1}, {0});
-  const Attrs forward{{"direction", std::string("forward")}};
-  EXPECT_TRUE(run_decomposition("rnn", {Tensor(DType::F32, {9, 1, 1}), w, r}, forward, 2).empty());   // many steps
-  Attrs clipped = forward;
-  clipped.set("clip", 0.5);
-  EXPECT_TRUE(run_decomposition("rnn", {Tensor(DType::F32, {1, 1, 1}), w, r}, clipped, 2).empty());
 }
 
 }  // namespace

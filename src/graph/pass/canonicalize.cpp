@@ -62,6 +62,7 @@ class Rules {
       case op::Family::Composite:
       case op::Family::Extern:
       case op::Family::Control:
+      case op::Family::Recurrence:
         return std::nullopt;
     }
     FL_CHECK(false, "an op of no family");
