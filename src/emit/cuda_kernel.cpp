@@ -294,9 +294,11 @@ void CudaKernelWriter::statement(const Define& define) {
     declare_integer(define.name, {.varying = true, .value = define.value}, range);
     return;
   }
-  const bool wide = !fits_32_bits(define.value);
+  // What fits 32 bits is kept in them, even where it is computed in 64.
+  const bool wide = range.low < INT32_MIN || range.high > INT32_MAX, computed_wide = !fits_32_bits(define.value);
   const std::string name = names_.declare(define.name);
-  out_.line("const {} {} = {};", wide ? "i64" : "i32", name, integer(define.value));
+  const std::string value = integer(define.value);
+  out_.line("const {} {} = {};", wide ? "i64" : "i32", name, !wide && computed_wide ? "(i32)(" + value + ")" : value);
   declare_integer(define.name, {.text = name, .wide = wide}, range);
 }
 

@@ -132,7 +132,7 @@ std::vector<Ranked<RowChoice>> rank(const RowWork& work, const CudaTarget& targe
   for (const int32_t threads : {32, 64, 128, 256, 512, 1024}) {
     const int32_t side_by_side = std::max(1, 128 / threads);
     const int32_t unroll = static_cast<int32_t>(std::min<int64_t>(1 << 20, ceil_div(vectors, threads)));
-    if (work.bounded && int64_t{unroll} * work.vector <= 64 && (unroll == 1 || int64_t{threads} * (unroll - 1) < vectors)) {
+    if (work.bounded && int64_t{unroll} * work.vector <= work.most_held && (unroll == 1 || int64_t{threads} * (unroll - 1) < vectors)) {
       const int32_t held = unroll * work.vector;
       BlockWork block{.registers = kBaseRegisters + unroll + static_cast<int32_t>(ceil_div(int64_t{work.staged_bytes + work.kept_bytes} * held, 4)) + 2 * work.vector};
       block.bytes_in_flight = static_cast<double>(work.length) * work.staged_bytes / threads;

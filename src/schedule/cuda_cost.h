@@ -73,6 +73,7 @@ struct RowWork {
   int64_t rows = 1, length = 1;        // length: the class's largest, in elements
   bool bounded = true;                 // no row is longer than `length`
   int32_t vector = 1;
+  int32_t most_held = 64;              // elements of a row in a thread's registers
   int32_t loops = 1;                   // over a row that is kept
   int32_t passes = 1;                  // over a row that is loaded again each time
   int32_t staged_bytes = 0;            // per element: read once, loaded ahead

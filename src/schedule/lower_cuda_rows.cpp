@@ -48,6 +48,11 @@ const LoopAxis* contiguous_axis(const CudaGroup& of, const AxisPlan& plan) {
   return best;
 }
 
+std::set<std::string> contiguous_members(const LoopAxis* axis) {
+  if (axis == nullptr) return {};
+  return {axis->members.begin(), axis->members.end()};
+}
+
 // What the parts of a cut row leave behind, each [rows, parts]:
 //   of an online pair             the two results, and for deviations the count
 //   of argmax and argmin          the value and its index
@@ -97,7 +102,6 @@ class RowKernel {
       }
     }
     if (vector != nullptr) folded_.push_back(vector);
-    for (const LoopAxis* axis : folded_) folded_members_.insert(axis->members.begin(), axis->members.end());
     for (const LoopAxis* axis : kept_) kept_members_.insert(axis->members.begin(), axis->members.end());
   }
 
@@ -363,8 +367,8 @@ class RowKernel {
     set_positions();
     // Parts are whole steps of the block.
     const Expr each = build_.define("steps_", sym::ceil_div(steps(), parts_));
-    first_step_ = Expr::symbol("b_") * each;
-    last_step_ = sym::min(steps(), (Expr::symbol("b_") + 1) * each);
+    first_step_ = build_.define("first_step_", sym::min(steps(), Expr::symbol("b_") * each));
+    last_step_ = build_.define("last_step_", sym::min(steps(), (Expr::symbol("b_") + 1) * each));
   }
   void close_part() {
     build_.close();
@@ -567,7 +571,31 @@ class RowKernel {
   void set_positions() {
     build_.assume("base_", {.low = 0, .high = sym::Range::kMax, .divisor = choice_.vector});
     if (choice_.vector > 1) build_.assume_lanes("v_", choice_.vector);
-    set_digits(build_, folded_, Expr::symbol("base_") + lane());
+    // A vector lies within one row of the last axis: its place is found once, not lane by lane.
+    digits_ = folded_.size() > 1 && sym::prove_divisible(folded_.back()->extent, choice_.vector, plan_.facts()) == sym::Proof::Yes;
+    if (!digits_) {
+      set_digits(build_, folded_, Expr::symbol("base_") + lane());
+      return;
+    }
+    for (size_t i = 0; i < folded_.size(); ++i) {
+      const bool last = i + 1 == folded_.size();
+      build_.assume_below(digit(i), folded_[i]->extent);
+      build_.assume(digit(i), {.low = 0, .high = sym::Range::kMax, .divisor = last ? choice_.vector : 1});
+      build_.set_axis(folded_[i]->name, last ? Expr::symbol(digit(i)) + lane() : Expr::symbol(digit(i)));
+    }
+  }
+  static std::string digit(size_t i) { return fmt::format("digit{}_", i); }
+  // The position along each folded axis of the vector at base_.
+  void define_digits_of_vector() {
+    Expr rest = Expr::symbol("base_");
+    for (size_t i = folded_.size(); i-- > 1;) {
+      const Expr& extent = folded_[i]->extent;
+      // Where there is a vector no extent is 0.
+      const Expr divisor = extent.is_const() ? extent
+                           : build_.size(fmt::format("extent{}_", i), sym::max(1, extent), {.low = 1, .high = kSmallSize, .divisor = i + 1 == folded_.size() ? choice_.vector : 1});
+      build_.define(digit(i), sym::mod(rest, divisor));
+      rest = build_.define(i == 1 ? digit(0) : fmt::format("rest{}_", i), sym::floor_div(rest, divisor));
+    }
   }
   bool in_registers() const { return choice_.keep == Keep::Registers; }
   Expr steps() const { return sym::ceil_div(length_, int64_t{choice_.threads} * choice_.vector * choice_.unroll); }
@@ -581,6 +609,7 @@ class RowKernel {
   void each_vector(const Expr& step, const std::function<void()>& body) {
     if (choice_.unroll > 1) build_.open("u_", 0, choice_.unroll, Binding::Unroll);
     build_.define("base_", ((step * choice_.unroll + copy()) * choice_.threads + Expr::symbol("t_")) * choice_.vector);
+    if (digits_) define_digits_of_vector();
     inside_ = sym::lt(Expr::symbol("base_"), length_);
     std::vector<Expr> guards{inside_};
     build_.set_guards(guards);
@@ -599,10 +628,11 @@ class RowKernel {
     build_.close();
   }
 
-  // Inputs that differ along the row, those that differ from row to row first; as many as registers allow.
+  // Inputs that differ along the row, those that differ from row to row first; as many as registers allow. What is the same for
+  // all of a vector (an element a channel) is loaded where it is used.
   std::vector<StagedInput> streams() const {
     std::vector<StagedInput> inputs, weights;
-    for (const StagedInput& input : stageable_inputs(of_, folded_members_)) {
+    for (const StagedInput& input : stageable_inputs(of_, contiguous_members(folded_.empty() ? nullptr : folded_.back()))) {
       (depends_on_row(input) || kept_.empty() ? inputs : weights).push_back(input);
     }
     if (choice_.keep == Keep::Shared) return inputs;
@@ -730,7 +760,7 @@ class RowKernel {
   const PhasePlan phase_;
   RowChoice choice_;
   std::vector<const LoopAxis*> kept_, folded_;   // folded: the contiguous one last
-  std::set<std::string> kept_members_, folded_members_;
+  std::set<std::string> kept_members_;
   Expr length_, rows_, parts_;
   Expr first_step_ = 0;
   std::optional<Expr> last_step_;                // absent: all of the row
@@ -738,6 +768,7 @@ class RowKernel {
   std::optional<Expr> part_count_;
   const RowColumnPair* const pair_;
   std::map<const Use*, BufferId> next_;          // the next row's elements
+  bool digits_ = false;                          // positions along the folded axes are defined for each vector
   bool staged_before_ = false;
   bool store_everything_ = false;                // this loop stores all outputs along the row
   std::vector<std::pair<ScalarId, ScalarId>> pair_results_;
@@ -755,18 +786,14 @@ LoweredGroup lower_cuda_rows(const CudaGroup& of) {
   const AxisPlan plan(of.graph, of.group, of.accesses);
   const PhasePlan phase(of.graph, of.group);
   Expr length = 1, rows = 1;
-  std::set<std::string> folded;
-  for (const LoopAxis& axis : plan.axes()) {
-    (axis.reduced ? length : rows) = (axis.reduced ? length : rows) * axis.extent;
-    if (axis.reduced) folded.insert(axis.members.begin(), axis.members.end());
-  }
+  for (const LoopAxis& axis : plan.axes()) (axis.reduced ? length : rows) = (axis.reduced ? length : rows) * axis.extent;
   const LoopAxis* contiguous = contiguous_axis(of, plan);
   const auto aligns = [&](VariantFacts& facts, int32_t lanes) { return contiguous == nullptr ? lanes == 1 : align(of, plan, *contiguous, lanes, facts); };
   const bool row_outputs = phase.has_wide_outputs();
   const Parts parts = parts_of(of, phase);
   RowWork work{.rows = of.typical(rows, kManyRows), .loops = phase.phases() + (row_outputs ? 1 : 0)};
   work.passes = (single_pass(phase, parts) ? 1 : phase.phases()) + (row_outputs ? 1 : 0);
-  for (const StagedInput& input : stageable_inputs(of, folded)) work.staged_bytes += input.bytes;
+  for (const StagedInput& input : stageable_inputs(of, contiguous_members(contiguous))) work.staged_bytes += input.bytes;
   work.staged_bytes = std::max(work.staged_bytes, 1);
   for (const ValueId value : of.group.outputs) {
     if (phase.wide(value)) work.stored_bytes += static_cast<int32_t>(dtype_bytes(of.graph.type(value).dtype));
@@ -785,7 +812,7 @@ LoweredGroup lower_cuda_rows(const CudaGroup& of) {
   VariantFacts cut(known);
   const int64_t wanted_blocks = int64_t{of.target.multiprocessors} * 4;
   if (single_pass(phase, parts) && cut.at_least(length, 2 * of.target.part_elements) && cut.at_most(rows, wanted_blocks / 2) && small_rows(cut)) {
-    part_count = sym::select(cut.condition(), sym::min(sym::ceil_div(length, of.target.part_elements), sym::ceil_div(wanted_blocks, sym::max(1, rows))), 0);
+    part_count = sym::select(cut.condition(), sym::min(sym::ceil_div(length, of.target.part_elements), sym::ceil_div(4 * wanted_blocks, sym::max(1, rows))), 0);
     for (const DType type : parts.types) lowered.partials.push_back({type, {rows * *part_count}});
     for (const DType type : parts.results) {
       if (row_outputs) lowered.partials.push_back({type, {sym::select(sym::lt(0, *part_count), rows, 0)}});
@@ -800,7 +827,10 @@ LoweredGroup lower_cuda_rows(const CudaGroup& of) {
     }
   }
   // ---- classes of row lengths, in vectors
+  const auto folded_axes = std::count_if(plan.axes().begin(), plan.axes().end(), [](const LoopAxis& axis) { return axis.reduced; });
   for (const int32_t lanes : {vector, 1}) {
+    // Of single elements behind several axes each has an address of its own to find.
+    work.most_held = lanes == 1 && folded_axes > 1 ? 16 : 64;
     VariantFacts aligned(known);
     if (!aligns(aligned, lanes)) continue;
     // A class's limit comes first: the ranges of the symbols follow from it.
