@@ -38,6 +38,8 @@ using kernel::Transpose;
 namespace {
 
 constexpr int kBoolAccumulatorBits = 32;   // masks of running or/and: most come from comparisons of f32
+// A result of at least so many bytes passes the caches by: it would push out what it takes, and be gone when it is read.
+constexpr int64_t kStreamedBytes = int64_t{32} << 20;
 
 bool is_arg(op::Combine combine) { return combine == op::Combine::ArgMax || combine == op::Combine::ArgMin; }
 int bits_of(DType dtype) { return static_cast<int>(dtype_bits(dtype)); }
@@ -116,6 +118,7 @@ std::string CppKernelWriter::write() {
   names_.open();
   scopes_.emplace_back();
   for (const Buffer& buffer : kernel_.buffers) buffer_names_.push_back(names_.declare(buffer.name));
+  for (const Buffer& buffer : kernel_.buffers) stream_names_.push_back(names_.declare("stream_" + buffer.name));
   for (const std::string& symbol : kernel_.symbols) integers_[symbol] = {.text = names_.declare(symbol)};
   SourceWriter head;
   // The body is indented like the head's lines.
@@ -140,12 +143,20 @@ std::string CppKernelWriter::write() {
       declarations += fmt::format("  {}* const {} = ({}*)(scratch + {});\n", element, buffer_names_[i], element, integer_term(offset));
     }
   }
+  std::string streamed;   // whether any result passes the caches by
+  for (const int32_t buffer : streamed_) {
+    const Buffer& of = kernel_.buffers[static_cast<size_t>(buffer)];
+    const std::string& flag = stream_names_[static_cast<size_t>(buffer)];
+    declarations += fmt::format("  const bool {} = {} >= {};\n", flag, integer_term(of.size), kStreamedBytes / dtype_bytes(of.dtype));
+    streamed += (streamed.empty() ? "" : " || ") + flag;
+  }
+  const std::string fence = streamed.empty() ? "" : fmt::format("  if ({}) __builtin_ia32_sfence();\n", streamed);
   std::string sizes;
   for (size_t i = 0; i < kernel_.symbols.size(); ++i) {
     const std::string& name = integers_.at(kernel_.symbols[i]).text;
     if (mentions(text, name) || mentions(declarations, name)) sizes += fmt::format("  const {} {} = sizes[{}];\n", i64, name, i);
   }
-  const std::string body_text = sizes + declarations + text;
+  const std::string body_text = sizes + declarations + text + fence;
   const auto parameter = [&](std::string_view type, std::string_view name) {
     return mentions(body_text, name) ? fmt::format("{} {}", type, name) : std::string(type);
   };
@@ -929,6 +940,16 @@ void CppKernelWriter::let(ScalarId id, const Load& load) {
   publish(id, std::move(value));
 }
 
+std::string CppKernelWriter::stream_flag(BufferId id) {
+  const Buffer& buffer = kernel_.buffer(id);
+  const int64_t bytes = dtype_bytes(buffer.dtype);
+  if (buffer.space != Space::Global || buffer.access != kernel::Access::Write || is_complex(buffer.dtype) || bytes * vector_->width < 16) return "";
+  const sym::Range size = sym::bounds(buffer.size, kernel_.facts);
+  if (size.high < kStreamedBytes / bytes) return "";
+  streamed_.insert(id.index);
+  return stream_names_[static_cast<size_t>(id.index)];
+}
+
 void CppKernelWriter::store_lanes(const Store& store, const Access& access, const std::vector<sym::Expr>& guards, int copy) {
   const DType dtype = kernel_.buffer(store.buffer).dtype;
   const int width = vector_->width;
@@ -955,8 +976,13 @@ void CppKernelWriter::store_lanes(const Store& store, const Access& access, cons
   }
   switch (access.kind) {
     case Access::Kind::Unit:
-      if (count.empty()) out_.line("{}({}, {});", memory("store"), place(), stored);
-      else out_.line("{}({}, {}, {});", memory("store_part"), place(), stored, count);
+      if (!count.empty()) {
+        out_.line("{}({}, {}, {});", memory("store_part"), place(), stored, count);
+      } else if (const std::string flag = stream_flag(store.buffer); !flag.empty()) {
+        out_.line("{}({}, {}, {});", memory("stream"), place(), stored, flag);
+      } else {
+        out_.line("{}({}, {});", memory("store"), place(), stored);
+      }
       return;
     case Access::Kind::Reverse:
       if (count.empty()) {

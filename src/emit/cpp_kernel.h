@@ -5,6 +5,7 @@
 #pragma once
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -157,6 +158,8 @@ class CppKernelWriter {
   // The condition of a partly guarded access, as a mask of the storage's width; the loop's own missing lanes included.
   std::string access_mask(const std::vector<sym::Expr>& guards, int copy, int bits);
   std::string load_lanes(const kernel::Load& load, const Access& access, const std::vector<sym::Expr>& varying_guards, int copy);
+  // The C variable that says whether the buffer is written past the caches; empty: never.
+  std::string stream_flag(kernel::BufferId id);
   void store_lanes(const kernel::Store& store, const Access& access, const std::vector<sym::Expr>& varying_guards, int copy);
   // Splits guards, and the enclosing varying ifs, into uniform conditions (one text, empty if none) and varying ones.
   std::string split_guards(const std::vector<sym::Expr>& guards, std::vector<sym::Expr>& varying);
@@ -195,6 +198,8 @@ class CppKernelWriter {
   std::map<std::string, Integer> integers_;
   std::unordered_map<int32_t, Value> values_;
   std::vector<std::string> buffer_names_;
+  std::vector<std::string> stream_names_;                   // by BufferId: the flag "past the caches"
+  std::set<int32_t> streamed_;                              // BufferIds whose flag is used
   std::optional<Vector> vector_;
   std::vector<sym::Expr> varying_conditions_;               // of enclosing ifs
   std::map<int32_t, OpenAccumulator> open_;                 // by Accumulator::result

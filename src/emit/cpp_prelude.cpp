@@ -1037,6 +1037,21 @@ std::string CppPrelude::memory(std::string_view function, DType dtype, int lanes
 
   if (function == "load") return define(read, fmt::format("  {} v;\n  __builtin_memcpy(&v, p, sizeof v);\n  return v;\n", vector));
   if (function == "store") return define(fmt::format("{}, {} v", write, vector), "  __builtin_memcpy(p, &v, sizeof v);\n");
+  if (function == "stream") {
+    if (wide) {
+      const std::string narrow = memory("stream", dtype, lanes / 2), low = half("lo", plain, lanes), high = half("hi", plain, lanes);
+      return define(fmt::format("{}, {} v, bool on", write, vector),
+                    fmt::format("  {0}(p, {1}(v), on);\n  {0}(p + {2}, {3}(v), on);\n", narrow, low, lanes / 2, high));
+    }
+    const std::string store = memory("store", dtype, lanes), words = type(DType::I64, bytes / 8);
+    const std::string address = type(DType::U64, 0);
+    return define(fmt::format("{}, {} v, bool on", write, vector),
+                  fmt::format("  if (!on || (({0})p & {1}) != 0) return {2}(p, v);\n"
+                              "#ifdef __clang__\n  __builtin_nontemporal_store(v, ({3}*)p);\n"
+                              "#else\n  __builtin_ia32_movntdq{4}(({5}*)p, ({5})v);\n#endif\n",
+                              address, bytes - 1, store, vector, bytes == 64 ? "512" : bytes == 32 ? "256" : "",
+                              words));
+  }
   if (function == "load_part") {
     const std::string declaration = read + ", i64 n";
     if (wide) {

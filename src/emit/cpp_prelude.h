@@ -39,6 +39,7 @@ class CppPrelude {
 
   // Memory. `dtype` is that of the buffer; pointers are to storage_type. All accept any alignment of whole elements.
   //   load(p) store(p, v)                     lanes consecutive elements
+  //   stream(p, v, on)                        store; past the caches where `on` and p is aligned. At least 16 bytes, not complex
   //   load_part(p, n) store_part(p, v, n)     the first n only; the others are 0
   //   load_masked(p, m, fill) store_masked(p, v, m)
   //   load_stride<S>(p) (S = 2, 3, 4)         p[l*S], without touching anything behind the last one
