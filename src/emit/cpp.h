@@ -13,6 +13,7 @@ struct CppTarget {
   bool avx512 = true;            // masked loads and stores exist
   bool fast_math = false;
   bool internal = false;         // functions are static: the text becomes part of a larger one, in a namespace of its own
+  int64_t streamed_bytes = int64_t{32} << 20;   // a result of at least so many bytes passes the caches by
   bool cuda = false;             // text for NVRTC as well: functions that a device has are taken from it there
 };
 

@@ -38,8 +38,6 @@ using kernel::Transpose;
 namespace {
 
 constexpr int kBoolAccumulatorBits = 32;   // masks of running or/and: most come from comparisons of f32
-// A result of at least so many bytes passes the caches by: it would push out what it takes, and be gone when it is read.
-constexpr int64_t kStreamedBytes = int64_t{32} << 20;
 
 bool is_arg(op::Combine combine) { return combine == op::Combine::ArgMax || combine == op::Combine::ArgMin; }
 int bits_of(DType dtype) { return static_cast<int>(dtype_bits(dtype)); }
@@ -147,7 +145,7 @@ std::string CppKernelWriter::write() {
   for (const int32_t buffer : streamed_) {
     const Buffer& of = kernel_.buffers[static_cast<size_t>(buffer)];
     const std::string& flag = stream_names_[static_cast<size_t>(buffer)];
-    declarations += fmt::format("  const bool {} = {} >= {};\n", flag, integer_term(of.size), kStreamedBytes / dtype_bytes(of.dtype));
+    declarations += fmt::format("  const bool {} = {} >= {};\n", flag, integer_term(of.size), target_.streamed_bytes / dtype_bytes(of.dtype));
     streamed += (streamed.empty() ? "" : " || ") + flag;
   }
   const std::string fence = streamed.empty() ? "" : fmt::format("  if ({}) __builtin_ia32_sfence();\n", streamed);
@@ -945,7 +943,7 @@ std::string CppKernelWriter::stream_flag(BufferId id) {
   const int64_t bytes = dtype_bytes(buffer.dtype);
   if (buffer.space != Space::Global || buffer.access != kernel::Access::Write || is_complex(buffer.dtype) || bytes * vector_->width < 16) return "";
   const sym::Range size = sym::bounds(buffer.size, kernel_.facts);
-  if (size.high < kStreamedBytes / bytes) return "";
+  if (size.high < target_.streamed_bytes / bytes) return "";
   streamed_.insert(id.index);
   return stream_names_[static_cast<size_t>(id.index)];
 }
