@@ -8,6 +8,7 @@
 #include "build/file.h"
 #include "build/host_compiler.h"
 #include "compile/trace.h"
+#include "compile/tune.h"
 #include "emit/program_cpp.h"
 #include "program/weights.h"
 
@@ -41,7 +42,7 @@ struct Lowerings {
   emit::Model model(const Options& options, const AotOptions& aot, std::string embedded_weights) const {
     emit::Model out{.name = emit::c_identifier(aot.name), .compiler = fmt::format("fuseloom {}", base::kVersion), .weights = &weights, .embedded_weights = std::move(embedded_weights), .typical = options.hint};
     for (size_t i = 0; i < each.size(); ++i)
-      out.variants.push_back({.isa = std::string(build::isa_name(each[i].isa)), .program = &each[i].program, .kernels = each[i].kernels, .target = cpp_target(each[i].isa)});
+      out.variants.push_back({.isa = std::string(build::isa_name(each[i].isa)), .program = &each[i].program, .kernels = each[i].kernels, .source_kernels = each[i].source_kernels, .target = cpp_target(each[i].isa)});
     return out;
   }
 };
@@ -72,8 +73,6 @@ Lowerings lower_all(Graph& graph, const Options& options, const AotOptions& aot)
     out.each.push_back(lower_for(graph, isa, options, report, trace));
     const std::vector<std::string> calls = emit::native_calls(out.each.back().program);
     FL_SUPPORTED(calls.empty(), "ahead-of-time output has kernels only, and this model needs ops that have none yet: {}", fmt::join(calls, ", "));
-    FL_SUPPORTED(out.each.back().source_kernels.empty(), "ahead-of-time output has no kernels that users wrote yet (op '{}'); an archive (.floom) has",
-                 out.each.back().source_kernels[0].record->name);
     rename(out.each.back().program, aot);
     out.weights.add(out.each.back().program);
     out.report.isas.emplace_back(build::isa_name(isa));
@@ -114,12 +113,22 @@ AotLibrary compile_to_library(Graph graph, const Options& options, const AotOpti
   start = std::chrono::steady_clock::now();
   if (aot.progress) aot.progress("compiling");
   build::CompileOptions build_options{.isa = build::Isa::Baseline, .extra_flags = {"-fvisibility=hidden"}, .timeout_seconds = 600};
-  for (const LoweredTarget& lowered : lowerings.each) build_options.source_isas.push_back(lowered.isa);
+  std::vector<op::SourceKernelInstance> user;
+  for (const LoweredTarget& lowered : lowerings.each) {
+    build_options.source_isas.push_back(lowered.isa);
+    user.insert(user.end(), lowered.source_kernels.begin(), lowered.source_kernels.end());
+  }
+  build_options.optimization = library_options(build::Isa::Baseline, user).optimization;
   build_options.source_isas.push_back(build::Isa::Baseline);   // the interface
   if (aot.observable) build_options.extra_flags.push_back("-DFUSELOOM_OBSERVABLE");
   build_options.extra_flags.insert(build_options.extra_flags.end(), aot.extra_flags.begin(), aot.extra_flags.end());
   const build::DiskCache cache(options.cache_dir ? *options.cache_dir : build::default_cache_dir());
-  out.bytes = build::compile_host_library(build::find_host_compiler(build::compiler_candidates(), cache), units, build_options);
+  try {
+    out.bytes = build::compile_host_library(build::find_host_compiler(build::compiler_candidates(), cache), units, build_options);
+  } catch (const build::BuildError& error) {
+    blame_source_kernel(error, user);
+    throw;
+  }
   out.report.build_seconds = seconds_since(start);
   if (!embedded) out.weights = std::move(blob);
   return out;

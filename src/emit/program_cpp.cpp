@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "emit/c_like.h"
 #include "emit/model_text.h"
+#include "emit/source_kernel.h"
 #include "program/layout.h"
 #include "program/line.h"
 
@@ -862,6 +863,32 @@ int isa_number(const std::string& isa) { return isa == "avx512" ? 3 : isa == "av
 
 std::string section(std::string_view title) { return fmt::format("\n// {:=<118}\n// {}\n// {:=<118}\n", "", title, ""); }
 
+// Functions in `text` are compiled for these features. Empty: as the flags say.
+std::string with_features(std::string_view features, const std::string& text) {
+  if (features.empty()) return text;
+  return fmt::format(
+      "#if defined(__clang__)\n#pragma clang attribute push(__attribute__((target(\"{}\"))), apply_to = function)\n#else\n#pragma GCC push_options\n"
+      "#pragma GCC target(\"{}\")\n#endif\n{}\n#if defined(__clang__)\n#pragma clang attribute pop\n#else\n#pragma GCC pop_options\n#endif\n",
+      features, features, text);
+}
+
+constexpr std::string_view kKernelParameters = "void* const* buffers, const i64* sizes, char* scratch, i64 begin, i64 end";
+
+// The kernels that users wrote for one instruction set, at the end of a file: the functions that its namespace has declared.
+std::string source_kernels_text(const ModelVariant& variant, const std::string& scope, std::set<std::string>& helpers, bool pragmas) {
+  if (variant.source_kernels.empty()) return "";
+  const bool marks = !pragmas;   // a file that people read has its own line numbers
+  std::string out = section(fmt::format("{}: kernels of ops of the user's own", variant.isa)) + helper_text(variant.source_kernels, helpers, marks);
+  std::string kernels = fmt::format("namespace {{\nnamespace user_{} {{\n", variant.isa);
+  for (const op::SourceKernelInstance& kernel : variant.source_kernels) kernels += namespace_text(kernel, marks);
+  kernels += fmt::format("}}\n}}\nnamespace {} {{\nnamespace {} {{\n", scope, variant.isa);
+  for (const op::SourceKernelInstance& kernel : variant.source_kernels) {
+    kernels += fmt::format("static void {}({}) {{\n  ::user_{}::{}_::run(buffers, reinterpret_cast<const int64_t*>(sizes), scratch, begin, end);\n}}\n", kernel.name,
+                           kKernelParameters, variant.isa, kernel.name);
+  }
+  return out + with_features(pragmas ? target_features(variant.isa) : "", kernels + "}\n}\n");
+}
+
 // The namespace of one instruction set. `pragmas`: it is compiled with flags for a lower one.
 std::string variant_text(const ModelVariant& variant, const program::Weights& weights, bool pragmas) {
   VariantText text{.weights = weights};
@@ -874,15 +901,8 @@ std::string variant_text(const ModelVariant& variant, const program::Weights& we
   for (const kernel::Kernel& kernel : variant.kernels) kernels.push_back(&kernel);
   const std::string_view features = pragmas ? target_features(variant.isa) : "";
   std::string out = section(fmt::format("{}: kernels", variant.isa));
-  if (!features.empty()) {
-    out += fmt::format(
-        "#if defined(__clang__)\n#pragma clang attribute push(__attribute__((target(\"{}\"))), apply_to = function)\n#else\n#pragma GCC push_options\n"
-        "#pragma GCC target(\"{}\")\n#endif\n",
-        features, features);
-  }
-  out += fmt::format("namespace {} {{\n", variant.isa);
-  out += to_cpp(kernels, target);
-  if (!features.empty()) out += "\n#if defined(__clang__)\n#pragma clang attribute pop\n#else\n#pragma GCC pop_options\n#endif\n";
+  out += with_features(features, fmt::format("namespace {} {{\n", variant.isa) + to_cpp(kernels, target));
+  for (const op::SourceKernelInstance& kernel : variant.source_kernels) out += fmt::format("static void {}({});\n", kernel.name, kKernelParameters);
 
   out += section(fmt::format("{}: programs", variant.isa)) + text.plans;
   std::string state, prepare;
@@ -940,6 +960,20 @@ std::string info_text(const Model& model) {
   }
   if (symbols.empty()) out.line("{{nullptr, 0, 0, 0, 0}},");
   out.close("};");
+  // For the benchmark: the sizes of inputs from those of symbols, in the order above.
+  std::map<std::string, std::string> places;
+  for (const std::string& symbol : symbols) places[symbol] = fmt::format("symbols[{}]", places.size());
+  const IntegerText integers{.name = [&](const std::string& symbol) { return places.at(symbol); },
+                             .helper = [](std::string_view name) { return std::string(name.substr(0, name.rfind("_i64"))); },
+                             .facts = &program.facts};
+  out.text_line("#ifdef FUSELOOM_MAIN");
+  out.open("static void input_sizes(const i64* symbols, i64 (*sizes)[FUSELOOM_MAX_RANK])");
+  out.line("(void)symbols, (void)sizes;");
+  for (size_t i = 0; i < program.input_types.size(); ++i) {
+    for (size_t d = 0; d < program.input_types[i].shape.size(); ++d) out.line("sizes[{}][{}] = {};", i, d, integers.value(program.input_types[i].shape[d]));
+  }
+  out.close();
+  out.text_line("#endif");
   std::string isas, variants;
   for (const ModelVariant& variant : model.variants) {
     isas += (isas.empty() ? "" : " ") + variant.isa;
@@ -1053,12 +1087,16 @@ std::string to_cpp(const Model& model) {
   std::string variants;
   for (const ModelVariant& variant : model.variants) variants += variant_text(variant, *model.weights, true);
   const std::string info = info_text(model);
-  const std::string scope = scope_of(model, variants + info);
+  std::set<std::string> helpers;
+  std::string user;
+  for (const ModelVariant& variant : model.variants) user += source_kernels_text(variant, "FUSELOOM_SCOPE", helpers, true);
+  const std::string scope = scope_of(model, variants + info + user);
   std::string out = describe(model) + head_text() + fmt::format("namespace {} {{\n", scope) + std::string(support_text());
   out += variants + section("the model") + info + "\n" + weights_text(model, scope) + std::string(interface_text());
   out += fmt::format("}}  // namespace {}\n\n", scope) + exports_text(model, scope);
   out += "\n#ifdef FUSELOOM_MAIN\n" + std::string(benchmark_text()) +
          fmt::format("\nint main(int argc, char** argv) {{ return {}::benchmark(argc, argv); }}\n#endif\n", scope);
+  out += user;
   const std::string placeholder = "FUSELOOM_SCOPE";
   for (size_t at = out.find(placeholder); at != std::string::npos; at = out.find(placeholder, at + scope.size())) out.replace(at, placeholder.size(), scope);
   return out;
@@ -1068,15 +1106,19 @@ std::vector<std::string> to_cpp_units(const Model& model) {
   std::vector<std::string> bodies;
   std::string all, declarations;
   for (const ModelVariant& variant : model.variants) {
+    std::set<std::string> helpers;
     bodies.push_back(variant_text(variant, *model.weights, false));
-    all += bodies.back();
+    all += bodies.back() + source_kernels_text(variant, "", helpers, false);
     declarations += fmt::format("extern const Variant kVariant_{};\n", variant.isa);
   }
   const std::string info = info_text(model);
   const std::string scope = scope_of(model, all + info);
   const std::string head = head_text() + fmt::format("namespace {} {{\n", scope) + std::string(support_text());
   std::vector<std::string> units;
-  for (const std::string& body : bodies) units.push_back(head + body + fmt::format("}}  // namespace {}\n", scope));
+  for (size_t i = 0; i < bodies.size(); ++i) {
+    std::set<std::string> helpers;
+    units.push_back(head + bodies[i] + fmt::format("}}  // namespace {}\n", scope) + source_kernels_text(model.variants[i], scope, helpers, false));
+  }
   units.push_back(head + declarations + info + "\n" + weights_text(model, scope) + std::string(interface_text()) + fmt::format("}}  // namespace {}\n\n", scope) +
                   exports_text(model, scope));
   return units;

@@ -1,8 +1,9 @@
 // Host program and kernels → C++17 that stands alone: no header of fuseloom, no library but the C library.
 //
 // One text holds, in this order: the C interface (include/fuseloom/abi.h, copied), the support code that programs are
-// written with (model/support.inc), one namespace per instruction set with its kernels and its program, and the
-// implementation of the interface (model/interface.inc). Every program of the IR, nested ones included, becomes two
+// written with (model/support.inc), one namespace per instruction set with its kernels and its program, the implementation
+// of the interface (model/interface.inc), and last, where its macros reach nothing of ours, the text of kernels that users
+// wrote. Every program of the IR, nested ones included, becomes two
 // functions:
 //
 //   plan_P   symbols from the sizes of the inputs, the checks on them, and the arena: what follows from sizes alone, kept
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "emit/cpp.h"
+#include "op/source_kernel.h"
 #include "program/program.h"
 #include "program/weights.h"
 
@@ -28,6 +30,7 @@ struct ModelVariant {
   std::string isa;                               // "baseline", "avx2", "avx512"
   const program::Program* program = nullptr;
   std::span<const kernel::Kernel> kernels;
+  std::span<const op::SourceKernelInstance> source_kernels;   // user-written ones
   CppTarget target;
 };
 

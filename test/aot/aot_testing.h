@@ -2,6 +2,7 @@
 #pragma once
 #include <gtest/gtest.h>
 #include <fmt/format.h>
+#include <cstdlib>
 #include <cstring>
 
 #include <string>
@@ -50,6 +51,36 @@ inline compile::AotLibrary compile_library(const graph::Graph& graph, const comp
   options.cache_dir = "";
   return compile::compile_to_library(graph.clone(), options, aot);
 }
+
+inline compile::AotSource compile_source(const graph::Graph& graph, const compile::AotOptions& aot = {}) {
+  compile::Options options;
+  options.cache_dir = "";
+  return compile::compile_to_source(graph.clone(), options, aot, "model.weights");
+}
+
+// Generated text, compiled as a user would, with warnings as errors: "-shared ..." gives a library, "-DFUSELOOM_MAIN" a program.
+class CompiledSource {
+ public:
+  CompiledSource(const compile::AotSource& source, const std::string& compiler, const std::string& flags = "-fPIC -fvisibility=hidden -shared") {
+    build::write_file(directory_.path() + "/model.cpp", build::as_bytes(source.text));
+    if (!source.weights.empty()) build::write_file(directory_.path() + "/model.weights", source.weights);
+    const int status = run(fmt::format("{} -std=c++17 -O1 -Wall -Wextra -Werror -fwrapv -fno-strict-aliasing {} model.cpp -o model", compiler, flags));
+    if (status != 0) log_ = fmt::format("{} {}: {}\n{}", compiler, flags, status, output());
+  }
+  // "" when it compiled without a word.
+  const std::string& log() const { return log_; }
+  std::string path() const { return directory_.path() + "/model"; }
+  // In the folder of the text; what it prints is output().
+  int run(const std::string& command) const { return std::system(fmt::format("cd {} && {} >output 2>&1", directory_.path(), command).c_str()); }
+  std::string output() const {
+    const std::optional<build::Bytes> bytes = build::read_file(directory_.path() + "/output");
+    return bytes ? std::string(reinterpret_cast<const char*>(bytes->data()), bytes->size()) : "";
+  }
+
+ private:
+  build::TemporaryDirectory directory_;
+  std::string log_;
+};
 
 inline std::vector<Argument> arguments_of(std::span<const Tensor> inputs) {
   std::vector<Argument> arguments;
