@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# The figures of docs/performance.md on this machine: `./dev bench cpu` builds preset release, then comes here.
+# The figures of docs/performance.md on this machine: `./dev bench cpu|aot` builds preset release, then comes here.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 case "${1:-cpu}" in
   cpu) ;;
-  *) echo "bench: there is no '${1}'; there is: cpu" >&2; exit 2 ;;
+  aot) shift; exec python3 scripts/bench_aot.py "$@" ;;
+  *) echo "bench: there is no '${1}'; there are: cpu, aot" >&2; exit 2 ;;
 esac
 build=build/release
 grep -m 1 "model name" /proc/cpuinfo | sed 's/.*: //'
