@@ -992,7 +992,7 @@ std::string info_text(const Model& model) {
 }
 
 std::string weights_text(const Model& model, const std::string& scope) {
-  if (model.embedded_weights.empty() || model.weights->empty()) return "static const char* const kEmbeddedWeights = nullptr;\n\n";
+  if (model.embedded_weights.empty() || model.weights->empty()) return "constexpr bool kWeightsAreEmbedded = false;\nstatic const char* const kEmbeddedWeights = nullptr;\n\n";
   return fmt::format(
       "// The weights, included by the assembler. Another path: -DFUSELOOM_WEIGHTS='\"path\"'.\n"
       "#ifndef FUSELOOM_WEIGHTS\n#define FUSELOOM_WEIGHTS {}\n#endif\n"
@@ -1003,7 +1003,7 @@ std::string weights_text(const Model& model, const std::string& scope) {
       "    \".hidden weights_of_{}\\n\"\n"
       "    \"weights_of_{}: .incbin \\\"\" FUSELOOM_WEIGHTS \"\\\"\\n\"\n"
       "    \".popsection\\n\");\n"
-      "static const char* const kEmbeddedWeights = weights_of_{};\n\n",
+      "constexpr bool kWeightsAreEmbedded = true;\nstatic const char* const kEmbeddedWeights = weights_of_{};\n\n",
       quoted(model.embedded_weights), scope, scope, scope, scope, scope, scope);
 }
 

@@ -59,7 +59,7 @@ class Interface : public ::testing::Test {
       %e = exp(%x)
       %s = reduce_sum(%e) {axes = [0], keepdims = 0}
       %y = softmax(%x) {axis = 1}
-      %c = cast(%k) {to = "f32"}
+      %c = cast(%k) {to = :f32}
       %z = add(%s, %c)
       return %y, %z
     })")));

@@ -17,7 +17,9 @@ graph::Graph everything() {
   })");
 }
 
-TEST(Source, CompilesWithoutAWord) {
+TEST(Source, CompilesWithoutAWarning) {
+  const compile::AotSource without_weights = compile_source(parse("graph g(%x: f32[n]) {\n  %y = exp(%x)\n  return %y\n}"));
+  for (const char* compiler : {"g++", "clang++"}) EXPECT_EQ(CompiledSource(without_weights, compiler).log(), "");
   const compile::AotSource source = compile_source(everything());
   for (const char* compiler : {"g++", "clang++"}) {
     for (const char* flags : {"-fPIC -fvisibility=hidden -shared", "-DFUSELOOM_OBSERVABLE -fPIC -shared", "-DFUSELOOM_MAIN", "-DFUSELOOM_PROFILE -c"})
