@@ -258,8 +258,8 @@ void check_schema(const OpRecord& record, std::span<const TensorType> inputs, st
                kind_words(spec.kind), to_string(it->second));
   }
   for (const auto& [name, value] : attrs.all()) {
-    if (std::any_of(record.attrs.begin(), record.attrs.end(), [&](const AttrSpec& spec) { return spec.name == name; }))
-      continue;
+    const auto has_its_name = [&attribute = name](const AttrSpec& spec) { return spec.name == attribute; };
+    if (std::any_of(record.attrs.begin(), record.attrs.end(), has_its_name)) continue;
     std::string known;
     for (const AttrSpec& spec : record.attrs) known += (known.empty() ? "" : ", ") + spec.name;
     throw UserError(fmt::format("{}: there is no attribute '{}'{}", record.name, name,

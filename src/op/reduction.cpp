@@ -195,6 +195,12 @@ bool is_nan_value(T value) {
   }
 }
 
+template <class Value>
+struct Best {
+  Value best = Value(0);
+  int64_t seen = 0, index = 0;
+};
+
 // The first of equals (the last with select_last); a NaN is better than every number. Over nothing: 0.
 template <bool kMax>
 void reference_arg(const ReferenceContext& context) {
@@ -206,10 +212,7 @@ void reference_arg(const ReferenceContext& context) {
     if constexpr (std::is_same_v<Value, std::complex<double>>) {
       FL_CHECK(false, "complex numbers have no order");
     } else {
-      struct State {
-        Value best = Value(0);
-        int64_t seen = 0, index = 0;
-      };
+      using State = Best<Value>;
       std::vector<State> states(static_cast<size_t>(context.outputs[0].count()));
       fold<Value>(input, {axis}, states, [last](State& state, Value value) {
         const bool nan = is_nan_value(value), best_nan = is_nan_value(state.best);

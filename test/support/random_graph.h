@@ -9,6 +9,8 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <limits>
 #include <memory>
 #include <random>
 #include <set>
@@ -31,6 +33,8 @@ struct RandomGraphOptions {
   bool symbolic = true;  // some input sizes are the symbols n and m, or 2*n
   bool views = true, reductions = true, matmuls = true, gathers = true, composites = true, scans = true, casts = true;
   bool control = false;  // if and while over random bodies
+  bool siblings = false;        // several loops over one value
+  bool random_numbers = false;  // Philox
   std::vector<DType> floats = {DType::F32, DType::F32, DType::F32, DType::F64, DType::F16};
   std::vector<int64_t> sizes = {0, 1, 1, 2, 3, 4, 5, 7, 8, 16, 17, 33};
 };
@@ -121,6 +125,8 @@ class RandomGraphBuilder {
   bool step() {
     const Value x = any();
     if (options_.control && chance(12)) return chance(50) ? branch(x) : loop(x);
+    if (options_.siblings && chance(15)) return siblings(x);
+    if (options_.random_numbers && chance(10)) return random_numbers(x);
     const int kind = static_cast<int>(below(12));
     if (kind <= 3) return elementwise(x);
     if (kind <= 6) return options_.views && view(x);
@@ -374,6 +380,31 @@ class RandomGraphBuilder {
     }
   }
 
+  // Loops that read one value and do not need each other: some over the whole of it, some that fold the same axis.
+  bool siblings(Value x) {
+    if (!floating(x) || type(x).rank() == 0) return false;
+    const int64_t axis = random_axis(x);
+    note_length(x, {axis});
+    for (int64_t count = 2 + below(3); count > 0; --count) {
+      if (chance(50)) {
+        keep(pick(std::vector<std::string>{"tanh", "sin", "neg", "relu"}), {x});
+      } else {
+        keep("tanh", {graph_.add(pick(std::vector<std::string>{"reduce_sum", "reduce_max", "reduce_min"}), {x},
+                                 {{"axes", std::vector<int64_t>{axis}}, {"keepdims", int64_t{1}}})});
+      }
+    }
+    return true;
+  }
+
+  bool random_numbers(Value x) {
+    if (!floating(x)) return false;
+    const bool uniform = chance(50);
+    const op::Attrs attrs{{"shape", shape(x)},     {"dtype", type(x).dtype},         {"seed", below(1 << 30)},
+                          {"offset", below(1000)}, {uniform ? "low" : "mean", -0.5}, {uniform ? "high" : "scale", 0.5}};
+    keep("add", {x, graph_.add(uniform ? "random_uniform" : "random_normal", {}, attrs)});
+    return true;
+  }
+
   // A chain of unary ops, the same sizes in and out.
   Value body_chain(graph::Graph& body, Value x) {
     const bool real = is_float(body.type(x).dtype), truth = body.type(x).dtype == DType::Bool;
@@ -495,6 +526,60 @@ inline std::vector<Tensor> random_inputs(const graph::Graph& graph, const graph:
     inputs.push_back(std::move(tensor));
   }
   return inputs;
+}
+
+// Some of its numbers become NaN, infinities, -0 and a number below the normal ones.
+inline void add_special_values(Tensor& tensor, uint64_t seed) {
+  if (!is_float(tensor.dtype())) return;
+  std::mt19937_64 random(seed * 13 + 5);
+  const double infinity = std::numeric_limits<double>::infinity();
+  const double special[] = {std::nan(""), infinity, -infinity, -0.0, 1e-40};
+  for (int64_t i = 0; i < tensor.count(); ++i)
+    if (random() % 6 == 0) tensor.set(i, special[random() % 5]);
+}
+
+// The same elements in other places: behind an element that makes every address odd, with gaps, with the dimensions in
+// another order in memory, or backwards. Elements that one dimension repeats may share a place.
+inline Tensor scattered(const Tensor& tensor, uint64_t seed) {
+  std::mt19937_64 random(seed * 29 + 11);
+  const auto rank = static_cast<size_t>(tensor.rank());
+  std::vector<size_t> order(rank);
+  for (size_t i = 0; i < rank; ++i) order[i] = i;
+  if (random() % 2 == 0) std::shuffle(order.begin(), order.end(), random);
+  Dims strides(rank);
+  int64_t step = 1 + static_cast<int64_t>(random() % 2), first = static_cast<int64_t>(random() % 4), size = 1;
+  for (size_t i = rank; i-- > 0;) {
+    const size_t d = order[i];
+    const int64_t extent = std::max<int64_t>(tensor.dim(static_cast<int64_t>(d)), 1);
+    strides[d] = step;
+    size += (extent - 1) * step;
+    if (random() % 4 == 0) {
+      first += (extent - 1) * step;
+      strides[d] = -step;
+    }
+    step *= extent + static_cast<int64_t>(random() % 2);
+  }
+  const int64_t bytes = dtype_bytes(tensor.dtype(), 1);
+  auto memory = std::make_shared<std::vector<std::byte>>(static_cast<size_t>((size + first + 4) * bytes));
+  Tensor result = Tensor::share(tensor.dtype(), Dims(tensor.dims()), strides, memory->data() + first * bytes, memory);
+  const std::byte* const from = static_cast<const std::byte*>(tensor.data());
+  for (int64_t i = 0; i < tensor.count(); ++i) {
+    int64_t rest = i, at = 0;
+    for (size_t d = rank; d-- > 0;) {
+      at += rest % tensor.dim(static_cast<int64_t>(d)) * strides[d];
+      rest /= tensor.dim(static_cast<int64_t>(d));
+    }
+    std::memcpy(memory->data() + (first + at) * bytes, from + i * bytes, static_cast<size_t>(bytes));
+  }
+  return result;
+}
+// One dimension with stride 0: all of its elements are the first.
+inline Tensor overlapping(const Tensor& tensor, uint64_t seed) {
+  if (tensor.rank() == 0 || tensor.count() == 0) return tensor;
+  Dims strides(tensor.strides());
+  strides[seed % static_cast<size_t>(tensor.rank())] = 0;
+  return Tensor::share(tensor.dtype(), Dims(tensor.dims()), strides, const_cast<void*>(tensor.data()),
+                       std::make_shared<Tensor>(tensor));
 }
 
 // "" when the tensors agree to `tolerance` (relative to the larger magnitude, at least 1; 0: bit for bit but for the
