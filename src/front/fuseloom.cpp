@@ -1,10 +1,11 @@
+// Clang takes a function of the name of a namespace that is there already, not the other way round.
+#include "compile/archive.h"
+#include "compile/pipeline.h"
 #include "fuseloom/fuseloom.h"
 
 #include <algorithm>
 
 #include "base/check.h"
-#include "compile/archive.h"
-#include "compile/pipeline.h"
 #include "front/onnx/importer.h"
 #include "graph/graph.h"
 #include "graph/text.h"
