@@ -72,7 +72,7 @@ def main():
                 starts.append(((time.monotonic() - before) * 1e3, first))
             total = statistics.median(value for value, _ in starts)
             parts = ", ".join(f"{key[:-3].replace('_', ' ')} {statistics.median(each[key] for _, each in starts):.2f}" for key in ("load_ms", "create_ms", "first_run_ms", "second_run_ms"))
-            row(f"process start to first answer, {label}", f"{total:.1f} ms (process and all; {parts})", "10 ms", total <= 10)
+            row(f"process start to first answer, {label}", f"{total:.1f} ms (process and all; {parts})", *(("10 ms", total <= 10) if label == "silero-vad" else ("",)))
 
         # 2. What a call costs: one kernel of one element.
         for count in (1, 4):
@@ -103,7 +103,7 @@ def main():
             built = last_json(run(fuseloom, "compile", detection, "-o", library, "--weights", "file", "--isa", "native", "--json"))
             figures = last_json(run(bench, "shapes", library, built["weights_file"], 64, 480, 32))
             grown = figures["most_resident_kib"] - figures["resident_kib_after_largest"]
-            row("60 random sizes (64 .. 480), PP-OCR detection", f"{figures['resident_kib_after_largest']} KiB after the largest, {figures['most_resident_kib']} KiB at most", "flat", grown <= figures["resident_kib_after_largest"] // 50)
+            row("60 random sizes (64 .. 480), PP-OCR detection", f"{figures['resident_kib_after_largest']} KiB after the largest, {figures['most_resident_kib']} KiB at most", "flat", grown <= 256)
 
         # 4. Archives.
         for label, (part, dims) in MODELS.items():

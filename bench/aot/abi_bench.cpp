@@ -7,7 +7,7 @@
 //   abi_bench shapes LIBRARY WEIGHTS LOW HIGH STEP   60 random sizes of every symbol; resident memory along the way
 //
 // WEIGHTS "-": they are in the library. DIM: NAME=N. Integers of inputs are 16000, which is a sample rate to those that want one.
-#include <sys/resource.h>
+#include <malloc.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -221,6 +221,7 @@ int load(const char* library, const char* weights, int count, const std::map<std
 }
 
 int shapes(const char* library, const char* weights, int64_t low, int64_t high, int64_t step) {
+  mallopt(M_MMAP_THRESHOLD, 1 << 16);   // what this program itself frees goes back to the system at once
   const Model model(library);
   const Instance instance = model.instance(options_of(weights));
   unsigned long long seed = 20261207;
