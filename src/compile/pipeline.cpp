@@ -79,6 +79,7 @@ void finish_lowering(schedule::LoweredProgram lowered, const VariantVisit& visit
   kernels = std::move(lowered.kernels);
   report.nodes = lowered.nodes;
   report.kernels = lowered.launches;
+  report.products = lowered.products;
   report.distinct_kernels = kernels.size();
   report.explanation = std::move(lowered.explanation);
   report.kernels_text.clear();
@@ -166,11 +167,12 @@ LoweredTarget lower_for(const Graph& graph, build::Isa isa, const Options& optio
   return out;
 }
 
-LoweredCuda lower_for_cuda(const Graph& graph, const schedule::CudaTarget& target, const Options& options, Report& report, Trace& trace) {
+LoweredCuda lower_for_cuda(const Graph& graph, const schedule::CudaTarget& target, bool library_products, const Options& options, Report& report, Trace& trace) {
   Stopwatch watch;
   LoweredCuda out;
   schedule::LowerOptions lower{.cuda = target, .hint = options.hint};
   lower.grouping.fuse = options.fuse;
+  lower.grouping.library_products = library_products;
   const auto set_shared = [](program::Variant& variant, const kernel::Kernel& kernel, const sym::Substitution& sizes) {
     variant.shared_bytes = sym::substitute(emit::shared_bytes(kernel), sizes);
     FL_CHECK(variant.block == emit::block_of(kernel), "kernel {}: launched with blocks of ({}), written for ({})", kernel.name, fmt::join(variant.block, ", "),
@@ -267,7 +269,11 @@ Compiled compile(Graph graph, const Options& options) {
   if (options.threads > 0) run_options.threads = options.threads;
 
   if (device != nullptr) {
-    LoweredCuda lowered = lower_for_cuda(graph, target_of(*device), options, report, trace);
+    const std::shared_ptr<const run::ProductLibrary> library = run_options.products ? device->products() : nullptr;
+    LoweredCuda lowered = lower_for_cuda(graph, target_of(*device), library != nullptr, options, report, trace);
+    report.explanation += library != nullptr          ? fmt::format("library of matrix products: {}\n", library->description())
+                          : run_options.products ? fmt::format("no library of matrix products, kernels do them: {}\n", device->products_missing())
+                                                 : "no library of matrix products, kernels do them: the options forbid it\n";
     watch.lap();
     const std::shared_ptr<CudaBinary> binary = build_for_device(lowered, *device, options, cache, report);
     report.build_seconds = watch.lap();

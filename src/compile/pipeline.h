@@ -46,6 +46,7 @@ struct Report {
   size_t nodes = 0;                                 // after the passes: kernels there would be without fusion
   size_t kernels = 0;                               // launches
   size_t distinct_kernels = 0;
+  size_t products = 0;                              // launches that the device's library of matrix products may do
   double passes_seconds = 0, lower_seconds = 0, emit_seconds = 0, build_seconds = 0, load_seconds = 0, total_seconds = 0;
   bool from_cache = false;
   std::string explanation;                          // groups, choices, boundaries
@@ -84,7 +85,8 @@ struct LoweredCuda {
   std::vector<kernel::Kernel> kernels;
   std::vector<std::string> sources;                 // by kernel
 };
-LoweredCuda lower_for_cuda(const graph::Graph& graph, const schedule::CudaTarget& target, const Options& options, Report& report, Trace& trace);
+// `library_products`: there is a library of matrix products, or may be.
+LoweredCuda lower_for_cuda(const graph::Graph& graph, const schedule::CudaTarget& target, bool library_products, const Options& options, Report& report, Trace& trace);
 
 // Takes the graph. Throws UserError, Unsupported or InternalError.
 Compiled compile(graph::Graph graph, const Options& options = {});

@@ -30,6 +30,8 @@ static_assert(same(wire::DType::MAX, kDTypeCount - 1) && same(wire::DType::Bool,
 static_assert(same(wire::BufferKind::Input, BufferKind::Input) && same(wire::BufferKind::Constant, BufferKind::Constant) &&
               same(wire::BufferKind::Prepared, BufferKind::Prepared) && same(wire::BufferKind::Temporary, BufferKind::Temporary) &&
               same(wire::BufferKind::View, BufferKind::View) && same(wire::BufferKind::MAX, BufferKind::View));
+static_assert(same(wire::Activation::None, Activation::None) && same(wire::Activation::Relu, Activation::Relu) &&
+              same(wire::Activation::GeluTanh, Activation::GeluTanh) && same(wire::Activation::MAX, Activation::GeluTanh));
 static_assert(same(wire::ExprKind::Const, sym::Kind::Const) && same(wire::ExprKind::Symbol, sym::Kind::Symbol) &&
               same(wire::ExprKind::Add, sym::Kind::Add) && same(wire::ExprKind::Mul, sym::Kind::Mul) &&
               same(wire::ExprKind::FloorDiv, sym::Kind::FloorDiv) && same(wire::ExprKind::Mod, sym::Kind::Mod) &&
@@ -237,7 +239,29 @@ class ProgramParser {
                                  .cooperative = variant->cooperative()});
     }
     for (const wire::InPlace* pair : each(wire.in_place())) launch.in_place.emplace_back(id(pair->written()), id(pair->read()));
+    if (wire.product() != nullptr) launch.product = read(*wire.product());
     return launch;
+  }
+  MatrixProduct::Operand read(const wire::Operand& wire) const {
+    return {.buffer = wire.buffer(),
+            .offset = expr(wire.offset()),
+            .batch_stride = expr(wire.batch_stride()),
+            .row_stride = expr(wire.row_stride()),
+            .column_stride = expr(wire.column_stride())};
+  }
+  MatrixProduct read(const wire::MatrixProduct& wire) const {
+    if (wire.activation() > wire::Activation::MAX) damaged("a matrix product has activation {}", static_cast<int>(wire.activation()));
+    return {.rows = expr(wire.rows()),
+            .columns = expr(wire.columns()),
+            .depth = expr(wire.depth()),
+            .batch = expr(wire.batch()),
+            .left = read(*wire.left()),
+            .right = read(*wire.right()),
+            .result = read(*wire.result()),
+            .bias = wire.bias(),
+            .bias_offset = expr(wire.bias_offset()),
+            .activation = enum_of<Activation>(wire.activation(), "activation"),
+            .workspace = id(wire.workspace())};
   }
   Call read(const wire::Call& wire) const {
     Call call{.op = table_.find(wire.op()->string_view()),

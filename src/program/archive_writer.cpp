@@ -154,8 +154,20 @@ class ProgramWriter {
     const auto buffers = ids(launch.buffers);
     const auto sizes = exprs(launch.sizes);
     const uint32_t work = expr(launch.work), bytes = expr(launch.bytes);
-    return {wire::LineKind::Launch,
-            wire::CreateLaunch(builder_, all, buffers, sizes, work, bytes, builder_.CreateVectorOfStructs(in_place)).Union()};
+    const auto pairs = builder_.CreateVectorOfStructs(in_place);
+    Offset<wire::MatrixProduct> product;
+    if (launch.product) product = write(*launch.product);
+    return {wire::LineKind::Launch, wire::CreateLaunch(builder_, all, buffers, sizes, work, bytes, pairs, product).Union()};
+  }
+  Offset<wire::Operand> write(const MatrixProduct::Operand& operand) {
+    const uint32_t offset = expr(operand.offset), batch = expr(operand.batch_stride), row = expr(operand.row_stride);
+    return wire::CreateOperand(builder_, operand.buffer, offset, batch, row, expr(operand.column_stride));
+  }
+  Offset<wire::MatrixProduct> write(const MatrixProduct& product) {
+    const auto left = write(product.left), right = write(product.right), result = write(product.result);
+    const uint32_t rows = expr(product.rows), columns = expr(product.columns), depth = expr(product.depth), batch = expr(product.batch);
+    return wire::CreateMatrixProduct(builder_, rows, columns, depth, batch, left, right, result, product.bias, expr(product.bias_offset),
+                                     static_cast<wire::Activation>(product.activation), product.workspace.index);
   }
   std::pair<wire::LineKind, Offset<void>> write(const Call& call) {
     std::vector<Offset<wire::Attribute>> attributes;

@@ -29,6 +29,7 @@ void for_each_buffer(LineOrConst& line, Visit visit) {
         using What = std::decay_t<decltype(what)>;
         if constexpr (std::is_same_v<What, Launch>) {
           visit_all(what.buffers);
+          if (what.product) visit(what.product->workspace);
         } else if constexpr (std::is_same_v<What, Copy>) {
           visit(what.from);
           visit(what.to);

@@ -15,6 +15,15 @@ std::string_view device_name(Device device) {
   return "?";
 }
 
+std::string_view activation_name(Activation activation) {
+  switch (activation) {
+    case Activation::None: return "none";
+    case Activation::Relu: return "relu";
+    case Activation::GeluTanh: return "gelu_tanh";
+  }
+  return "?";
+}
+
 BufferId Program::add_buffer(Buffer added) {
   if (added.name.empty()) {
     // A number, as in the graph: named values never look like one, so the first try is nearly always free.

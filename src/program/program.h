@@ -65,6 +65,26 @@ struct Variant {
   bool cooperative = false;            // all blocks must be resident at once: the kernel synchronises the grid
 };
 
+// A launch that a library of matrix products can do instead of a kernel (Device::Cuda; run/product_library.h):
+//     d[b, i, j] = activation(sum over l of left[b, i, l] * right[b, l, j] + bias[j])      b < batch, i < rows, j < columns, l < depth
+// summed, and all up to the one rounding of d, in f32. Whether the library takes it is known with the sizes; where there is
+// none, or it refuses, the launch's kernels run: they give the same results up to rounding.
+enum class Activation : uint8_t { None, Relu, GeluTanh };
+struct MatrixProduct {
+  struct Operand {
+    int32_t buffer = -1;               // index into Launch::buffers
+    sym::Expr offset = 0;              // of element [0, 0, 0]; all in elements
+    sym::Expr batch_stride = 0, row_stride = 0, column_stride = 0;   // left: [i, l], right: [l, j], d: [i, j]
+  };
+  sym::Expr rows = 1, columns = 1, depth = 1, batch = 1;
+  Operand left, right, result;         // of one dtype: f32, f16 or bf16; result.column_stride is 1
+  int32_t bias = -1;                   // index into Launch::buffers, or none; one element for each column
+  sym::Expr bias_offset = 0;
+  Activation activation = Activation::None;
+  BufferId workspace;                  // u8, one dimension: memory that the library may use meanwhile
+};
+std::string_view activation_name(Activation activation);   // "none", "relu", "gelu_tanh"
+
 // Runs the first variant whose condition holds; the last one's is 1, so that there always is one. The kernels of all
 // variants take the same buffers and symbols. Conditions are looked at once per distinct sizes, not once per run.
 struct Launch {
@@ -74,6 +94,7 @@ struct Launch {
   sym::Expr work = 1;                  // estimated nanoseconds of all of it on one core: decides how many threads are worth waking
   sym::Expr bytes = 0;                 // fewest bytes it must move (profiler, roofline)
   std::vector<std::pair<BufferId, BufferId>> in_place;   // (written, read): may share memory if the read one dies here (B5)
+  std::optional<MatrixProduct> product;                  // a library may do it
 };
 // Runs the native function of an op (its reference) on whole tensors.
 struct Call {

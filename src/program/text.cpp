@@ -164,6 +164,7 @@ class Printer {
       }
       out_ += ")";
     }
+    if (launch.product) print_product(program, *launch.product);
     if (single) return;
     out_ += " variants {\n";
     ++depth_;
@@ -177,6 +178,23 @@ class Printer {
     --depth_;
     indent();
     out_ += "}";
+  }
+  void print_product(const Program& program, const MatrixProduct& product) {
+    add(" product ({}, {}, {}, {})", sym::to_string(product.batch), sym::to_string(product.rows), sym::to_string(product.columns), sym::to_string(product.depth));
+    const auto print_operand = [&](std::string_view name, const MatrixProduct::Operand& operand) {
+      add(" {} {} strides ({}, {}, {})", name, operand.buffer, sym::to_string(operand.batch_stride), sym::to_string(operand.row_stride),
+          sym::to_string(operand.column_stride));
+      if (!operand.offset.is_const(0)) add(" offset {}", sym::to_string(operand.offset));
+    };
+    print_operand("left", product.left);
+    print_operand("right", product.right);
+    print_operand("result", product.result);
+    if (product.bias >= 0) {
+      add(" bias {}", product.bias);
+      if (!product.bias_offset.is_const(0)) add(" offset {}", sym::to_string(product.bias_offset));
+    }
+    if (product.activation != Activation::None) add(" activation {}", activation_name(product.activation));
+    add(" workspace {}", name_of(program, product.workspace));
   }
   static std::string kernel_of(const Program& program, const Variant& variant) { return program.kernels[static_cast<size_t>(variant.kernel)].name; }
   // What differs from Variant's own values.
@@ -471,6 +489,7 @@ class Parser {
         launch.in_place.emplace_back(written, use(scope));
       });
     }
+    if (lexer_.accept("product")) launch.product = parse_product(scope);
     if (single) return launch;
     lexer_.expect("variants");
     lexer_.expect("{");
@@ -485,6 +504,48 @@ class Parser {
       launch.variants.push_back(std::move(variant));
     } while (!lexer_.accept("}"));
     return launch;
+  }
+  MatrixProduct parse_product(const Scope& scope) {
+    MatrixProduct product;
+    const base::Token at = lexer_.peek();
+    const std::vector<sym::Expr> sizes = parse_exprs("(", ")");
+    if (sizes.size() != 4) fail_at(at, fmt::format("a product has 4 sizes (batch, rows, columns, depth), found {}", sizes.size()));
+    product.batch = sizes[0];
+    product.rows = sizes[1];
+    product.columns = sizes[2];
+    product.depth = sizes[3];
+    const auto parse_operand = [&](std::string_view name, MatrixProduct::Operand& operand) {
+      lexer_.expect(name);
+      operand.buffer = parse_int32();
+      lexer_.expect("strides");
+      const base::Token list = lexer_.peek();
+      const std::vector<sym::Expr> strides = parse_exprs("(", ")");
+      if (strides.size() != 3) fail_at(list, fmt::format("an operand has 3 strides (batch, row, column), found {}", strides.size()));
+      operand.batch_stride = strides[0];
+      operand.row_stride = strides[1];
+      operand.column_stride = strides[2];
+      if (lexer_.accept("offset")) operand.offset = sym::parse_expr(lexer_);
+    };
+    parse_operand("left", product.left);
+    parse_operand("right", product.right);
+    parse_operand("result", product.result);
+    if (lexer_.accept("bias")) {
+      product.bias = parse_int32();
+      if (lexer_.accept("offset")) product.bias_offset = sym::parse_expr(lexer_);
+    }
+    if (lexer_.accept("activation")) {
+      const base::Token name = lexer_.peek();
+      if (lexer_.accept(activation_name(Activation::Relu))) {
+        product.activation = Activation::Relu;
+      } else if (lexer_.accept(activation_name(Activation::GeluTanh))) {
+        product.activation = Activation::GeluTanh;
+      } else {
+        fail_at(name, fmt::format("expected relu or gelu_tanh, found '{}'", name.text));
+      }
+    }
+    lexer_.expect("workspace");
+    product.workspace = use(scope);
+    return product;
   }
   int32_t parse_kernel_name(Scope& scope) {
     const std::string name = lexer_.expect_name();

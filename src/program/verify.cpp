@@ -322,6 +322,27 @@ class Verifier {
     }
     if (!temporary) fail("names no temporary, so it writes nothing");
     for (const BufferId id : launch.buffers) written(id) = true;
+    if (launch.product) verify_product(launch, *launch.product);
+  }
+  void verify_product(const Launch& launch, const MatrixProduct& product) {
+    if (program_.device != Device::Cuda) fail("the product of a library on {}, which has none", device_name(program_.device));
+    for (const sym::Expr& size : {product.batch, product.rows, product.columns, product.depth, product.bias_offset}) need(size, "a size of the product");
+    const auto type_of = [&](int32_t index, std::string_view role) -> const op::TensorType& {
+      if (index < 0 || index >= static_cast<int32_t>(launch.buffers.size())) fail("the {} of the product is buffer {} of {}", role, index, launch.buffers.size());
+      return buffer(launch.buffers[static_cast<size_t>(index)]).type;
+    };
+    const DType dtype = type_of(product.result.buffer, "result").dtype;
+    if (dtype != DType::F32 && dtype != DType::F16 && dtype != DType::BF16) fail("the product is of {}, expected f32, f16 or bf16", dtype_name(dtype));
+    for (const auto& [role, operand] : {std::pair("left operand", &product.left), std::pair("right operand", &product.right), std::pair("result", &product.result)}) {
+      const op::TensorType& type = type_of(operand->buffer, role);
+      if (type.dtype != dtype) fail("the {} of the product is {}, its result {}", role, dtype_name(type.dtype), dtype_name(dtype));
+      for (const sym::Expr& expr : {operand->offset, operand->batch_stride, operand->row_stride, operand->column_stride}) need(expr, fmt::format("the {} of the product", role));
+    }
+    if (product.bias >= 0 && type_of(product.bias, "bias").dtype != dtype) fail("the bias of the product is not {}", dtype_name(dtype));
+    if (!product.result.column_stride.is_const(1)) fail("the columns of the product's result lie {} apart, expected 1", sym::to_string(product.result.column_stride));
+    write(product.workspace);
+    const op::TensorType& workspace = buffer(product.workspace).type;
+    if (workspace.dtype != DType::U8 || workspace.rank() != 1) fail("the workspace {} is not u8 of one dimension", typed(product.workspace));
   }
 
   void verify_line(const Call& call) {

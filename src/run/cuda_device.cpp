@@ -85,6 +85,7 @@ CudaDevice::CudaDevice(std::shared_ptr<const CudaDriver> driver, int32_t index) 
 
 CudaDevice::~CudaDevice() {
   driver_->set_current_context(context_);
+  products_.reset();
   for (const auto& [key, blocks] : cached_) {
     for (void* const block : blocks) driver_->free(address_of(block));
   }
@@ -345,6 +346,35 @@ void CudaDevice::check(const CudaLaunch& launch) const {
     FL_SUPPORTED(grid <= resident, "kernel {}: its {} blocks wait for each other, but at most {} are resident at once ({} on each of {} multiprocessors)",
                  kernel.name, grid, resident, blocks, properties_.multiprocessors);
   }
+}
+
+std::shared_ptr<const ProductLibrary> CudaDevice::products() const {
+  const std::lock_guard lock(library_mutex_);
+  if (!products_known_) {
+    products_known_ = true;
+    if (driver_->is_host) {
+      products_missing_ = "the host in place of a CUDA device has no library of matrix products";
+    } else {
+      try {
+        make_current();
+        products_ = ProductLibrary::load();
+      } catch (const Unsupported& missing) {
+        products_missing_ = missing.what();
+      }
+    }
+  }
+  return products_;
+}
+std::string CudaDevice::products_missing() const {
+  products();
+  const std::lock_guard lock(library_mutex_);
+  return products_missing_;
+}
+void CudaDevice::set_products(std::shared_ptr<const ProductLibrary> library, std::string missing) {
+  const std::lock_guard lock(library_mutex_);
+  products_known_ = true;
+  products_ = std::move(library);
+  products_missing_ = products_ == nullptr ? std::move(missing) : "";
 }
 
 double CudaDevice::occupancy(const CudaLaunch& launch) const {

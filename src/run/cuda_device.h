@@ -11,6 +11,7 @@
 
 #include "fuseloom/tensor.h"
 #include "run/cuda_driver.h"
+#include "run/product_library.h"
 
 namespace fuseloom::run {
 
@@ -124,6 +125,13 @@ class CudaDevice : public std::enable_shared_from_this<CudaDevice> {
     const CudaResult result = driver_->launch(&config, launch.kernel->function, nullptr, extra);
     if (result != kCudaSuccess) [[unlikely]] fail_launch(launch, result);
   }
+  // ---- libraries
+  // That of matrix products, looked for when first asked for; null, and why: there is none. The host in place of a device has
+  // one only if it is given one.
+  std::shared_ptr<const ProductLibrary> products() const;
+  std::string products_missing() const;
+  void set_products(std::shared_ptr<const ProductLibrary> library, std::string missing = "it is switched off");
+
   // Share of a multiprocessor's threads that can be resident.
   double occupancy(const CudaLaunch& launch) const;
 
@@ -139,6 +147,11 @@ class CudaDevice : public std::enable_shared_from_this<CudaDevice> {
   CudaContext context_ = nullptr;
   CudaProperties properties_;
   bool pools_ = false;
+
+  mutable std::mutex library_mutex_;        // guards what follows
+  mutable bool products_known_ = false;
+  mutable std::shared_ptr<const ProductLibrary> products_;
+  mutable std::string products_missing_;
 
   mutable std::mutex mutex_;                // guards what follows
   std::map<std::pair<CudaStream, int64_t>, std::vector<void*>> cached_;   // by stream and size

@@ -61,7 +61,43 @@ void pack_launch(PackedLaunch& packed, const LaunchPlan& plan, const int64_t* va
   packed.grain = parallel ? (packed.extent + chunks - 1) / chunks : 0;
 }
 
-PackedCudaLaunch pack_cuda_launch(PackedLaunch& packed, const LaunchPlan& plan, const int64_t* values, const CudaDevice& device) {
+namespace {
+
+// `values`: those of LaunchPlan::product.
+void pack_product(PackedCudaLaunch& out, const LaunchPlan& plan, const int64_t* values, const CudaDevice& device, const RunOptions& options) {
+  const std::shared_ptr<const ProductLibrary> library = device.products();
+  if (library == nullptr) {
+    out.refused = device.products_missing();
+    return;
+  }
+  const program::MatrixProduct& product = *plan.product;
+  const int64_t element = dtype_bytes(plan.product_dtype);
+  ProductSizes sizes{.dtype = plan.product_dtype, .batch = values[0], .rows = values[1], .columns = values[2], .depth = values[3], .bias = product.bias >= 0,
+                     .activation = product.activation, .tf32 = options.tf32, .workspace_bytes = values[4]};
+  if (sizes.batch <= 0 || sizes.rows <= 0 || sizes.columns <= 0 || sizes.depth <= 0) {
+    out.refused = "there is nothing to multiply";
+    return;
+  }
+  out.bias = values[5] * element;
+  values += 6;
+  const auto operand = [&](ProductSizes::Operand& of, int64_t& bytes) {
+    bytes = values[0] * element;
+    of = {.batch_stride = values[1], .row_stride = values[2], .column_stride = values[3]};
+    const int64_t together = bytes | (sizes.batch > 1 ? of.batch_stride * element : 0) | kDeviceAlignment;
+    of.alignment = static_cast<int32_t>(together & -together);
+    values += 4;
+  };
+  operand(sizes.left, out.left);
+  operand(sizes.right, out.right);
+  operand(sizes.result, out.result);
+  device.make_current();
+  out.product = library->plan(sizes, out.refused);
+  if (out.product == nullptr) out.refused = library->description() + ": " + out.refused;
+}
+
+}  // namespace
+
+PackedCudaLaunch pack_cuda_launch(PackedLaunch& packed, const LaunchPlan& plan, const int64_t* values, const CudaDevice& device, const RunOptions& options) {
   packed.sizes = values;
   values += plan.size_count;
   packed.bytes = values[1];
@@ -85,7 +121,8 @@ PackedCudaLaunch pack_cuda_launch(PackedLaunch& packed, const LaunchPlan& plan, 
   const std::array<uint32_t, 3> cluster = {static_cast<uint32_t>(chosen.cluster[0]), static_cast<uint32_t>(chosen.cluster[1]), static_cast<uint32_t>(chosen.cluster[2])};
   if (cluster != std::array<uint32_t, 3>{1, 1, 1}) out.launch.add_cluster(cluster);
   if (chosen.cooperative) out.launch.add_cooperative();
-  if (!out.empty) device.check(out.launch);
+  if (plan.product != nullptr && options.products && !out.empty) pack_product(out, plan, values + 5 * (plan.cuda.size() - variant), device, options);
+  if (!out.empty && out.product == nullptr) device.check(out.launch);
   return out;
 }
 
@@ -230,10 +267,10 @@ class EntryMaker {
   void pack_launches() {
     for (const LaunchPlan& launch : loaded_.launches_) {
       PackedLaunch packed{.arguments = entry_->arguments.data() + launch.first_argument,
-                          .argument_count = static_cast<int32_t>(launch.buffers.size())};
+                          .argument_count = launch.kernel_arguments};
       if (loaded_.device_ != nullptr) {
         PackedCudaLaunch cuda;
-        if (launch.values.stage == 0) cuda = pack_cuda_launch(packed, launch, values(launch.values), *loaded_.device_);
+        if (launch.values.stage == 0) cuda = pack_cuda_launch(packed, launch, values(launch.values), *loaded_.device_, loaded_.options_);
         entry_->cuda_launches.push_back(cuda);
       } else if (launch.values.stage == 0) {
         pack_launch(packed, launch, values(launch.values), loaded_.threads_);

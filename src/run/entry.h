@@ -24,7 +24,7 @@ struct Argument {
 struct PackedLaunch {
   KernelFunction function = nullptr;
   const Argument* arguments = nullptr;
-  int32_t argument_count = 0;
+  int32_t argument_count = 0;                 // of the kernel; a library's workspace follows behind
   const int64_t* sizes = nullptr;
   int64_t extent = 0;
   int64_t grain = 0;                          // of the parallel loop; 0: one thread does it all
@@ -36,6 +36,10 @@ struct PackedLaunch {
 struct PackedCudaLaunch {
   CudaLaunch launch;
   bool empty = false;                         // no blocks: nothing is launched
+  // ---- a product that the device's library does
+  std::shared_ptr<const ProductLibrary::Plan> product;   // null: the kernel does it
+  std::string refused;                        // why a library that there is does not
+  int64_t left = 0, right = 0, result = 0, bias = 0;     // bytes from the start of their buffers
 };
 
 struct Entry {
@@ -84,9 +88,10 @@ class LoadedProgram;
 std::shared_ptr<const Entry> make_entry(const LoadedProgram& program, std::vector<int64_t> key);
 
 struct LaunchPlan;
+struct RunOptions;
 // Chooses the variant and fills in what follows from a launch's values (LaunchPlan::values).
 void pack_launch(PackedLaunch& packed, const LaunchPlan& plan, const int64_t* values, int32_t threads);
 // The same for a program on `device`, with the launch checked against its limits.
-PackedCudaLaunch pack_cuda_launch(PackedLaunch& packed, const LaunchPlan& plan, const int64_t* values, const CudaDevice& device);
+PackedCudaLaunch pack_cuda_launch(PackedLaunch& packed, const LaunchPlan& plan, const int64_t* values, const CudaDevice& device, const RunOptions& options);
 
 }  // namespace fuseloom::run

@@ -50,6 +50,8 @@ struct RunOptions {
   // ---- on a device
   bool graphs = false;                           // record programs without decisions of the host as CUDA graphs: one for each
                                                  // shape and set of pointers that comes twice
+  bool products = true;                          // products go to the device's library where it has one and takes them
+  bool tf32 = false;                             // f32 operands of the library's products are rounded to 10 bits of mantissa
   bool synchronous = false;                      // wait after every line, so that a fault names the line it happened in
 };
 
@@ -75,6 +77,8 @@ struct KernelStatistics {                        // A17
   int32_t registers = 0, local_bytes = 0;        // per thread; local: spilled registers and arrays
   int64_t shared_bytes = 0;                      // per block, of the last shape
   double occupancy = 0;                          // of the last shape
+  bool library = false;                          // a library did it, of the last shape
+  std::string note;                              // why a library that could have did not
 };
 struct ProfileEvent {
   size_t kernel = 0;                             // in Profile::kernels

@@ -604,16 +604,30 @@ int64_t Run::launch_on_device(const Step& step) {
   const LaunchPlan& plan = loaded_.launches_[index];
   if (packed->sizes == nullptr) [[unlikely]] {
     sized = *packed;
-    sized_cuda = pack_cuda_launch(sized, plan, values(plan.values), *device_);
+    sized_cuda = pack_cuda_launch(sized, plan, values(plan.values), *device_, loaded_.options_);
     packed = &sized;
     cuda = &sized_cuda;
   }
   if (mode_.profile) [[unlikely]] {
     timings_.push_back({.begin = device_->create_event(), .end = device_->create_event()});
-    loaded_.profiler_.describe(static_cast<size_t>(&step - loaded_.steps_.data()), cuda->launch, *device_);
+    loaded_.profiler_.describe(static_cast<size_t>(&step - loaded_.steps_.data()), *cuda, *device_);
     device_->require(device_->driver().record_event(static_cast<CudaEvent>(timings_.back().begin.get()), stream_), "record an event");
   }
-  if (!cuda->empty) {
+  if (cuda->product != nullptr) {
+    const auto at = [&](int32_t argument, int64_t bytes) -> std::byte* {
+      const Argument& of = packed->arguments[argument];
+      return static_cast<std::byte*>(context_.slots[static_cast<size_t>(of.slot)]) + of.offset + bytes;
+    };
+    const program::MatrixProduct& product = *plan.product;
+    device_->make_current();
+    device_->products()->run(*cuda->product,
+                             {.left = at(product.left.buffer, cuda->left),
+                              .right = at(product.right.buffer, cuda->right),
+                              .bias = product.bias < 0 ? nullptr : at(product.bias, cuda->bias),
+                              .result = at(product.result.buffer, cuda->result),
+                              .workspace = at(packed->argument_count, 0)},
+                             stream_);
+  } else if (!cuda->empty) {
     uint64_t* const words = context_.device->words.data();
     size_t count = 0;
     for (int32_t i = 0; i < packed->argument_count; ++i) {

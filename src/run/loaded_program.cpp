@@ -187,6 +187,8 @@ class LoadedProgramBuilder {
     for (const BufferId id : program::buffers_of(line)) {
       const int32_t storage_buffer = root(id);
       if (program_.buffers[static_cast<size_t>(storage_buffer)].kind != BufferKind::Temporary) continue;
+      const auto* product = std::get_if<program::Launch>(&line.what);
+      if (product != nullptr && product->product && product->product->workspace == id) continue;
       bool written = last_writer(line, range(storage_buffer).first, id) == index;
       if (const auto* launch = std::get_if<program::Launch>(&line.what)) {
         for (const auto& [to, from] : launch->in_place) written = written || to == id;
@@ -208,10 +210,21 @@ class LoadedProgramBuilder {
         exprs.insert(exprs.end(), {variant.extent, variant.scratch_bytes});
       }
     }
+    if (launch.product) {
+      const program::MatrixProduct& product = *launch.product;
+      exprs.insert(exprs.end(), {product.batch, product.rows, product.columns, product.depth, buffer(product.workspace).type.shape[0], product.bias_offset});
+      for (const program::MatrixProduct::Operand* each : {&product.left, &product.right, &product.result})
+        exprs.insert(exprs.end(), {each->offset, each->batch_stride, each->row_stride, each->column_stride});
+    }
     return exprs;
   }
   LaunchPlan plan_launch(const program::Launch& launch) {
-    LaunchPlan plan{.buffers = launch.buffers, .size_count = static_cast<int32_t>(launch.sizes.size())};
+    LaunchPlan plan{.buffers = launch.buffers, .kernel_arguments = static_cast<int32_t>(launch.buffers.size()), .size_count = static_cast<int32_t>(launch.sizes.size())};
+    if (launch.product && out_.device_ != nullptr) {
+      plan.buffers.push_back(launch.product->workspace);
+      plan.product = &*launch.product;
+      plan.product_dtype = buffer(launch.buffers[static_cast<size_t>(launch.product->result.buffer)]).type.dtype;
+    }
     for (const program::Variant& variant : launch.variants) {
       if (out_.device_ != nullptr) {
         plan.cuda.push_back({.kernel = &cuda_kernel_of(variant.kernel), .block = variant.block, .cluster = variant.cluster, .cooperative = variant.cooperative});
@@ -226,7 +239,7 @@ class LoadedProgramBuilder {
     step.index = static_cast<int32_t>(out_.launches_.size());
     LaunchPlan plan = plan_launch(launch);
     plan.values = add_values(launch_exprs(launch));
-    const int32_t count = static_cast<int32_t>(launch.buffers.size());
+    const int32_t count = static_cast<int32_t>(plan.buffers.size());
     plan.first_argument = out_.argument_count_;
     out_.argument_count_ += count;
     out_.most_arguments_ = std::max(out_.most_arguments_, count + plan.size_count);
@@ -349,7 +362,7 @@ class LoadedProgramBuilder {
     std::vector<int64_t> values;
     for (const Expr& expr : launch_exprs(launch)) values.push_back(sym::evaluate(expr, {}));
     PackedLaunch packed;
-    const PackedCudaLaunch cuda = pack_cuda_launch(packed, plan, values.data(), *out_.device_);
+    const PackedCudaLaunch cuda = pack_cuda_launch(packed, plan, values.data(), *out_.device_, out_.options_);
     for (int32_t i = 0; i < plan.size_count; ++i) words.push_back(static_cast<uint64_t>(packed.sizes[i]));
     if (!cuda.empty) out_.device_->launch(cuda.launch, words.data(), words.size(), nullptr);
   }

@@ -60,11 +60,15 @@ struct CudaVariantPlan {
 struct LaunchPlan {
   std::vector<KernelFunction> functions;  // by variant, on the cpu
   std::vector<CudaVariantPlan> cuda;      // by variant, on a device
-  std::vector<program::BufferId> buffers;
+  std::vector<program::BufferId> buffers; // of the kernel, then a library's workspace
+  int32_t kernel_arguments = 0;
   int32_t first_argument = 0;    // in Entry::arguments
   int32_t size_count = 0;
   // sizes, work, bytes moved; then of each variant: condition, extent, scratch bytes; on a device: condition, grid, shared bytes
+  // of a product then: batch, rows, columns, depth, workspace bytes, bias offset; of left, right, result: offset, three strides
   ValueRef values;
+  const program::MatrixProduct* product = nullptr;   // of the program's launch
+  DType product_dtype = DType::F32;
 };
 struct CallPlan {
   int32_t stage = 0;             // of the attributes

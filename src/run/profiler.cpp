@@ -55,10 +55,14 @@ void LineProfiler::add(size_t line, double start, double end, int64_t bytes, dou
     events_.push_back({line, start, end - start, std::hash<std::thread::id>()(std::this_thread::get_id())});
 }
 
-void LineProfiler::describe(size_t line, const CudaLaunch& launch, const CudaDevice& device) {
-  const double occupancy = device.occupancy(launch);
+void LineProfiler::describe(size_t line, const PackedCudaLaunch& packed, const CudaDevice& device) {
+  const CudaLaunch& launch = packed.launch;
+  const double occupancy = packed.product != nullptr ? 0 : device.occupancy(launch);
   const std::lock_guard lock(mutex_);
   LineTimes& times = lines_[line];
+  times.library = packed.product != nullptr;
+  times.note = packed.refused;
+  if (times.library) return;
   times.registers = launch.kernel->registers;
   times.local_bytes = launch.kernel->local_bytes;
   times.shared_bytes = int64_t{launch.shared_bytes} + launch.kernel->static_shared_bytes;
@@ -71,6 +75,7 @@ void LineProfiler::collect(const program::Program& program, Profile& profile) co
   for (size_t i = 0; i < lines_.size(); ++i) {
     std::string name = name_of(program, program.lines[i]);
     if (name.empty()) continue;
+    if (lines_[i].library) name = "library product, else " + name;
     kernel_of_line[i] = static_cast<int64_t>(profile.kernels.size());
     const LineTimes& times = lines_[i];
     profile.kernels.push_back({.name = std::move(name),
@@ -82,7 +87,9 @@ void LineProfiler::collect(const program::Program& program, Profile& profile) co
                                .registers = times.registers,
                                .local_bytes = times.local_bytes,
                                .shared_bytes = times.shared_bytes,
-                               .occupancy = times.occupancy});
+                               .occupancy = times.occupancy,
+                               .library = times.library,
+                               .note = times.note});
   }
   for (const Event& event : events_) {
     const int64_t kernel = kernel_of_line[event.line];

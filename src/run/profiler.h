@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "run/cuda_device.h"
+#include "run/entry.h"
 #include "run/executable.h"
 
 namespace fuseloom::run {
@@ -17,7 +18,7 @@ class LineProfiler {
   explicit LineProfiler(size_t lines) : lines_(lines) {}
   void add(size_t line, double start, double end, int64_t bytes, double host_seconds = 0);
   // What is known of a launch on a device.
-  void describe(size_t line, const CudaLaunch& launch, const CudaDevice& device);
+  void describe(size_t line, const PackedCudaLaunch& packed, const CudaDevice& device);
   // Appends the lines that do work, and what happened when.
   void collect(const program::Program& program, Profile& profile) const;
 
@@ -28,6 +29,8 @@ class LineProfiler {
     int32_t registers = 0, local_bytes = 0;
     int64_t shared_bytes = 0;
     double occupancy = 0;
+    bool library = false;
+    std::string note;
   };
   struct Event {
     size_t line = 0;

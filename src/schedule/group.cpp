@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "schedule/library_product.h"
 #include "schedule/read.h"
 
 namespace fuseloom::schedule {
@@ -38,6 +39,7 @@ std::string_view why_text(Why why) {
     case Why::WouldWait: return "the two kernels would wait for each other";
     case Why::NotYetComputed: return "the second needs what is computed after the first";
     case Why::FusionOff: return "fusion is switched off";
+    case Why::LibraryProduct: return "a library computes the product, and this is nothing it can do with it";
   }
   return "?";
 }
@@ -109,13 +111,19 @@ class Grouper {
 
     std::map<int, std::optional<Reason>> answers;
     for (const int group : consumers) answers[group] = is_loops(group) ? can_take(groups_[static_cast<size_t>(group)], id) : forced;
+    bool stays_product = false;                  // a library's product has one result
+    for (const int group : consumers) {
+      if (answers[group] || !is_loops(group) || !options_.library_products || !is_product_with(group, id)) continue;
+      stays_product = true;
+      if (!can_stay_product(group, id)) answers[group] = Reason{Why::LibraryProduct, std::string(node.op->name)};
+    }
     steps_ += static_cast<int64_t>(consumers.size()) + 1;
     const bool all_take = !consumers.empty() && std::all_of(answers.begin(), answers.end(), [](const auto& a) { return !a.second; });
     if (!forced && all_take && (consumers.size() == 1 || (consumers.size() <= kMaxConsumers && is_free(node, role)))) {
       for (const int group : consumers) take(group, id);
       return;
     }
-    if (options_.fuse && role != LoopRole::View) {
+    if (options_.fuse && role != LoopRole::View && !stays_product) {
       for (const int group : consumers) {
         if (answers[group] || !is_loops(group) || !reads_in_place(groups_[static_cast<size_t>(group)], value)) continue;
         std::set<int> others = consumers;
@@ -383,6 +391,29 @@ class Grouper {
 
   bool has_window(const Group& group) const {
     return std::any_of(group.nodes.begin(), group.nodes.end(), [&](NodeId id) { return roles_[index_of(id)] == LoopRole::Window; });
+  }
+
+  // ---- products of a library
+  // Whether a library does the group's contraction, or would do `id` alone, which is one.
+  bool is_product_with(int group, NodeId id) {
+    if (groups_[static_cast<size_t>(group)].kind == GroupKind::Contraction) return library_product(graph_, groups_[static_cast<size_t>(group)]).has_value();
+    if (roles_[index_of(id)] != LoopRole::Contraction) return false;
+    const int alone = new_group(GroupKind::Contraction, id);
+    const bool is_product = library_product(graph_, groups_.back()).has_value();
+    owner_[index_of(graph_.node(id).outputs[0])] = -1;
+    groups_of_[index_of(id)].pop_back();
+    groups_.pop_back();
+    waits_on_.pop_back();
+    for (std::set<int>& awaited : waits_on_) awaited.erase(alone);
+    return is_product;
+  }
+  bool can_stay_product(int group, NodeId id) {
+    const Group before = groups_[static_cast<size_t>(group)];
+    take(group, id);
+    const bool stays = library_product(graph_, groups_[static_cast<size_t>(group)]).has_value();
+    groups_of_[index_of(id)].pop_back();
+    groups_[static_cast<size_t>(group)] = before;
+    return stays;
   }
 
   // ---- growing

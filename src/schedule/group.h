@@ -52,6 +52,7 @@ enum class Why : uint8_t {
   WouldWait,           // the two kernels would wait for each other
   NotYetComputed,      // a sibling needs a value that is computed after the first of the two runs
   FusionOff,           // the options forbid fusion
+  LibraryProduct,      // a library computes the contraction, and it cannot do this as well
 };
 std::string_view why_text(Why why);
 
@@ -117,6 +118,8 @@ struct GroupOptions {
   // Bytes are dearer than arithmetic, and a loop may fold any axis (CUDA): what has one large operand is computed again
   // instead of stored, and a value behind a reduction joins the loop that it is broadcast to whatever axes that misses.
   bool spare_bytes = false;
+  // Contractions that a library can do (library_product.h) take only what it can do with them.
+  bool library_products = false;
 };
 Grouping group_nodes(const graph::Graph& graph, const GroupOptions& options = {});
 

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "schedule/axis_plan.h"
+#include "schedule/library_product.h"
 #include "schedule/lower_cuda.h"
 #include "schedule/lower_recurrence.h"
 #include "schedule/read.h"
@@ -195,6 +196,7 @@ class ProgramLowering {
           if (used(written) && used(read)) launch.in_place.emplace_back(written, read);
         }
       }
+      if (options_.cuda && options_.grouping.library_products && !check.valid() && lowered.kernels.size() == 1) add_product(group, kernel, launch);
       line.what = std::move(launch);
       program_.lines.push_back(std::move(line));
       ++out_.launches;
@@ -216,6 +218,30 @@ class ProgramLowering {
                                                                       check_message + ": an index is outside its dimension"},
                                              .nodes = {}, .origin = check_message});
     }
+  }
+
+  void add_product(const Group& group, const LoweredKernel& kernel, program::Launch& launch) {
+    const std::optional<LibraryProduct> found = library_product(graph_, group);
+    if (!found) return;
+    const auto argument_of = [&](ValueId value) {
+      for (size_t i = 0; i < kernel.arguments.size(); ++i) {
+        if (kernel.arguments[i].kind == Argument::Kind::Value && kernel.arguments[i].value == value) return static_cast<int32_t>(i);
+      }
+      return -1;
+    };
+    program::MatrixProduct product = found->product;
+    product.left.buffer = argument_of(found->left);
+    product.right.buffer = argument_of(found->right);
+    product.result.buffer = argument_of(found->result);
+    if (found->bias.valid()) product.bias = argument_of(found->bias);
+    FL_CHECK(product.left.buffer >= 0 && product.right.buffer >= 0 && product.result.buffer >= 0 && (product.bias >= 0) == found->bias.valid(),
+             "group {}: the kernel does not take the operands of its product", group.id);
+    product.workspace = program_.add_buffer({.kind = BufferKind::Temporary, .type = {DType::U8, {kProductWorkspaceBytes}}});
+    launch.product = std::move(product);
+    launch.in_place.clear();             // a library's results do not lie over its operands
+    ++out_.products;
+    out_.explanation += fmt::format("group {}: a library may do it: a product{}{}\n", group.id, found->bias.valid() ? " with a bias" : "",
+                                    found->product.activation == program::Activation::None ? "" : fmt::format(", then {}", program::activation_name(found->product.activation)));
   }
 
   // An output may take the memory of an input of the same size and type that the kernel reads exactly where it writes.

@@ -13,7 +13,7 @@ namespace fuseloom::schedule {
 struct LowerOptions {
   CpuTarget target;
   std::optional<CudaTarget> cuda;      // present: lower for CUDA instead
-  GroupOptions grouping;
+  GroupOptions grouping;               // library_products: launches of products say so, see program::MatrixProduct
   TunedConfigurations tuned;           // of user-written kernels
   SizeHint hint;                       // typical sizes: they steer choices and the memory plan, never results
 };
@@ -25,6 +25,7 @@ struct LoweredProgram {
   Grouping grouping;                   // of the outermost graph
   std::string explanation;             // groups, choices and boundaries, nested graphs included (C9)
   size_t launches = 0;                 // Launch lines, nested programs included
+  size_t products = 0;                 // of them, those that a library can do
   size_t nodes = 0;                    // nodes that would each be a kernel without fusion
 };
 // The launches' scratch_bytes are left at 0: they follow from how the kernels are written as text (emit), and the pipeline
