@@ -115,6 +115,19 @@ constexpr CellKind kLstm = {4, "sigmoid,tanh,tanh"}, kGru = {3, "sigmoid,tanh"},
 
 int64_t directions_of(const Attrs& attrs) { return attrs.text("direction") == "bidirectional" ? 2 : 1; }
 
+// Their ranks; the lengths (input 4) are an index, all others have the type of the first.
+void expect_inputs(const InferContext& context, const char* const (&names)[8], const int64_t (&ranks)[8]) {
+  for (size_t i = 0; i < context.inputs.size(); ++i) {
+    if (!context.has(i)) continue;
+    expect_rank(context, names[i], context.in(i), ranks[i]);
+    if (i == 4) {
+      expect_index(context, names[i], context.in(i));
+    } else {
+      expect_dtype(context, names[i], context.in(i), context.in(0).dtype);
+    }
+  }
+}
+
 std::vector<TensorType> infer_recurrent(const InferContext& context, const CellKind& cell) {
   const TensorType &x = context.in(0), &r = context.in(2);
   const Attrs& attrs = context.attrs;
@@ -126,15 +139,7 @@ std::vector<TensorType> infer_recurrent(const InferContext& context, const CellK
   const bool batch_first = attrs.integer("layout", 0) != 0;
   const char* names[] = {"x", "w", "r", "b", "lengths", "h", "c", "p"};
   const int64_t ranks[] = {3, 3, 3, 2, 1, 3, 3, 2};
-  for (size_t i = 0; i < context.inputs.size(); ++i) {
-    if (!context.has(i)) continue;
-    expect_rank(context, names[i], context.in(i), ranks[i]);
-    if (i == 4) {
-      expect_index(context, names[i], context.in(i));
-    } else {
-      expect_dtype(context, names[i], context.in(i), x.dtype);
-    }
-  }
+  expect_inputs(context, names, ranks);
   const sym::Expr steps = x.shape[batch_first ? 1 : 0], batch = x.shape[batch_first ? 0 : 1], hidden = r.shape[2];
   const Shape state = batch_first ? Shape{batch, directions, hidden} : Shape{directions, batch, hidden};
   const auto expect_shape = [&](size_t i, const Shape& shape) {
@@ -352,15 +357,7 @@ std::vector<TensorType> infer_steps(const InferContext& context) {
   parse_activations(attrs, kind.activations, directions, [&](const std::string& words) { context.fail(words); });
   const char* names[] = {"gates", "r", "r_candidate", "bias", "lengths", "h", "c", "p"};
   const int64_t ranks[] = {3, 4, 4, 2, 1, 3, 3, 2};
-  for (size_t i = 0; i < context.inputs.size(); ++i) {
-    if (!context.has(i)) continue;
-    expect_rank(context, names[i], context.in(i), ranks[i]);
-    if (i == 4) {
-      expect_index(context, names[i], context.in(i));
-    } else {
-      expect_dtype(context, names[i], context.in(i), gates.dtype);
-    }
-  }
+  expect_inputs(context, names, ranks);
   if (context.has(2) != (kind.gates == 3)) context.fail("r_candidate is for the gru, which needs it");
   const bool batch_first = attrs.integer("layout", 0) != 0;
   const sym::Expr steps = gates.shape[batch_first ? 1 : 0], batch = gates.shape[batch_first ? 0 : 1], hidden = r.shape[2];
