@@ -106,7 +106,7 @@ std::vector<Ranked<PointwiseChoice>> rank(const PointwiseWork& work, const CudaT
 
 std::string RowChoice::text() const {
   const char* where = keep == Keep::Registers ? "registers" : keep == Keep::Shared ? "shared memory" : "reloaded";
-  return fmt::format("row in {}, {} threads x {} vectors of {}, {} rows a block", where, threads, unroll, vector, rows);
+  return fmt::format("row in {}, {} threads x {} vectors of {}, {} rows a block{}", where, threads, unroll, vector, rows, peeled ? ", ends peeled" : "");
 }
 
 std::vector<Ranked<RowChoice>> rank(const RowWork& work, const CudaTarget& target) {

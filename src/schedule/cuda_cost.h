@@ -66,6 +66,7 @@ struct RowChoice {
   Keep keep = Keep::Registers;
   int32_t vector = 1, unroll = 1;      // vectors of a thread; with Reload: in flight
   int32_t threads = 32, rows = 1;      // of a block: threads along a row, rows side by side
+  bool peeled = false;                 // rows start anywhere: vectors at multiples of their size in memory, what is left over one by one
   std::string text() const;
   friend bool operator==(const RowChoice&, const RowChoice&) = default;
 };

@@ -82,6 +82,14 @@ class LoopBuilder {
   // The same where it is asked for at `index`, and only there.
   void set_resident(ValueId value, const Index& index, kernel::BufferId buffer, sym::Expr position);
   void forget_residents() { resident_.clear(); }
+  // Runs `body` as if nothing were resident.
+  template <class Body>
+  void without_residents(Body&& body) {
+    std::map<ValueId, std::vector<Resident>> held;
+    held.swap(resident_);
+    body();
+    held.swap(resident_);
+  }
   void forget_resident(ValueId value) { resident_.erase(value); }
   // Copies an element of a stored value, as it is, to a buffer of the value's own type.
   void stage(ValueId value, const Index& index, const std::vector<sym::Expr>& guards, kernel::BufferId buffer, const sym::Expr& position);

@@ -27,6 +27,7 @@ constexpr int64_t kManyRows = 1 << 14;
 constexpr int64_t kLongRow = 1 << 17;              // a row of unknown length beyond the classes is ranked at this length
 constexpr int32_t kRegisterBytes = 160;            // of a thread, for what is loaded ahead and kept
 constexpr int32_t kFinishThreads = 128;
+constexpr int64_t kPeeledVectors = 64;             // rows of fewer vectors are not peeled
 constexpr int64_t kHeldWithColumns = 16;           // elements of a row that a thread holds, of each input twice, of each sum once
 
 // The folded axis along which most of what is read lies next to each other; else the last one.
@@ -51,6 +52,35 @@ const LoopAxis* contiguous_axis(const CudaGroup& of, const AxisPlan& plan) {
 std::set<std::string> contiguous_members(const LoopAxis* axis) {
   if (axis == nullptr) return {};
   return {axis->members.begin(), axis->members.end()};
+}
+
+// Where a row starts in the tensors that are moved along it, as most of them have it: over the kept axes. Vectors from there on
+// can be whole ones wherever the row starts.
+std::optional<Expr> peeled_start(const CudaGroup& of, const AxisPlan& plan) {
+  const LoopAxis* along = contiguous_axis(of, plan);
+  std::vector<std::pair<Expr, int>> starts;
+  std::set<std::string> kept;
+  for (const LoopAxis& axis : plan.axes()) {
+    if (axis.reduced && &axis != along) return std::nullopt;
+    if (!axis.reduced) kept.insert(axis.name);
+  }
+  if (along == nullptr) return std::nullopt;
+  for (const MemoryAccess& access : of.accesses) {
+    const std::optional<Expr> stride = plan.stride(access.address, *along);
+    if (!stride || !stride->is_const(1)) continue;
+    const Expr start = sym::substitute(plan.rewrite(access.address), {{along->name, 0}});
+    const std::set<std::string> symbols = sym::symbols_of(start);
+    if (std::none_of(symbols.begin(), symbols.end(), [&](const std::string& symbol) { return kept.count(symbol) != 0; })) continue;
+    const auto known = std::find_if(starts.begin(), starts.end(), [&](const auto& each) { return each.first == start; });
+    if (known == starts.end()) {
+      starts.emplace_back(start, 1);
+    } else {
+      ++known->second;
+    }
+  }
+  const auto most = std::max_element(starts.begin(), starts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (most == starts.end()) return std::nullopt;
+  return most->first;
 }
 
 // What the parts of a cut row leave behind, each [rows, parts]:
@@ -152,7 +182,7 @@ class RowKernel {
       set_digits(build_, kept_, Expr::symbol(row));
       each_vector(0, [&] {
         for (const StagedInput& input : by_row) build_.stage(input.value, input.use->index, input.use->guards, next_row(input), slot());
-      });
+      }, true);
     };
     build_.assume("row_", sym::Facts::size());
     build_.assume("next_row_", sym::Facts::size());
@@ -163,7 +193,7 @@ class RowKernel {
         build_.append({kernel::Store{.buffer = sums[i], .index = build_.simplified(slot()), .value = none}});
       }
       for (const StagedInput& input : by_column) build_.stage(input.value, input.use->index, input.use->guards, staging(input), slot());
-    });
+    }, true);
     build_.define("next_row_", sym::min(Expr::symbol("b_"), rows_ - 1));
     stage_row("next_row_");
     build_.close();
@@ -176,7 +206,7 @@ class RowKernel {
         const ScalarId element = build_.let(of_.graph.type(input.value).dtype, kernel::Load{.buffer = next_row(input), .index = build_.simplified(slot())});
         build_.append({kernel::Store{.buffer = staging(input), .index = build_.simplified(slot()), .value = element}});
       }
-    });
+    }, true);
     stage_row("next_row_");
     build_.close();
     set_digits(build_, kept_, Expr::symbol("row_"));
@@ -440,20 +470,27 @@ class RowKernel {
 
   // One value for a thread's vectors of this step.
   ScalarId reduce_step(op::Combine combine, DType type, const Expr& step, const std::function<ScalarId()>& value) {
+    if (at_end_) return value();
     const kernel::Accumulator accumulator{.result = build_.reserve(type), .combine = combine};
     build_.open_reduce({accumulator});
     each_vector(step, [&] {
       const ScalarId element = value();
-      const Expr inside = build_.simplified(inside_);
-      if (!inside.is_const(1)) build_.open_if(inside);
-      build_.accumulate(accumulator.result, element);
-      if (!inside.is_const(1)) build_.close();
+      accumulate_inside([&] { build_.accumulate(accumulator.result, element); });
     });
     build_.close();
     return accumulator.result;
   }
   // How many elements the thread has in this step.
   Expr step_count(const Expr& step) const {
+    if (at_end_) return 1;
+    if (choice_.peeled) {
+      Expr count = 0;
+      for (int64_t u = 0; u < choice_.unroll; ++u) {
+        const Expr base = ((step * choice_.unroll + u) * choice_.threads + Expr::symbol("t_")) * choice_.vector - Expr::symbol("shift_");
+        count = count + sym::le(0, base) * sym::le(base + choice_.vector, length_);
+      }
+      return count * choice_.vector;
+    }
     const Expr vectors = sym::ceil_div(length_, choice_.vector) - step * choice_.unroll * choice_.threads - Expr::symbol("t_");
     return sym::max(0, sym::min(choice_.unroll, sym::ceil_div(vectors, choice_.threads))) * choice_.vector;
   }
@@ -518,14 +555,20 @@ class RowKernel {
       each_vector(step, [&] {
         std::vector<ScalarId> operands;
         for (const NodeId id : parts_of_.single) operands.push_back(build_.value_at(phase_.operand(id), phase_.operand_position(id)));
-        const Expr inside = build_.simplified(inside_);
-        if (!inside.is_const(1)) build_.open_if(inside);
-        for (size_t i = 0; i < accumulators.size(); ++i) build_.accumulate(accumulators[i], operands[i], phase_.folded_index(parts_of_.single[i]));
-        if (!inside.is_const(1)) build_.close();
+        accumulate_inside([&] {
+          for (size_t i = 0; i < accumulators.size(); ++i) build_.accumulate(accumulators[i], operands[i], phase_.folded_index(parts_of_.single[i]));
+        });
       });
     }
     build_.close();
     build_.close();
+    each_end([&] {
+      for (size_t i = 0; i < states.size(); ++i) update(parts_of_.pairs[i], states[i], 0);
+      for (size_t i = 0; i < accumulators.size(); ++i) {
+        const NodeId id = parts_of_.single[i];
+        build_.accumulate(accumulators[i], build_.value_at(phase_.operand(id), phase_.operand_position(id)), phase_.folded_index(id));
+      }
+    });
     if (!accumulators.empty()) build_.close();
     build_.set_guards({});
     for (size_t i = 0; i < accumulators.size(); ++i) set_result(parts_of_.single[i], accumulators[i]);
@@ -569,8 +612,19 @@ class RowKernel {
     if (choice_.vector > 1) build_.close();
   }
   void set_positions() {
-    build_.assume("base_", {.low = 0, .high = sym::Range::kMax, .divisor = choice_.vector});
     if (choice_.vector > 1) build_.assume_lanes("v_", choice_.vector);
+    if (choice_.peeled) {
+      // The row starts `shift_` elements behind a multiple of the vector; aligned_ counts from the start of the tensor.
+      row_start_ = *peeled_start(of_, plan_);
+      build_.define("shift_", sym::mod(row_start_, choice_.vector));
+      build_.define("first_", sym::floor_div(row_start_, choice_.vector));
+      build_.define("tail_", length_ - sym::mod(row_start_ + length_, choice_.vector));
+      build_.assume("base_", {.low = 1 - choice_.vector, .high = sym::Range::kMax});
+      build_.assume("aligned_", {.low = 0, .high = sym::Range::kMax, .divisor = choice_.vector});
+      build_.set_axis(folded_.back()->name, Expr::symbol("aligned_") - row_start_ + lane());
+      return;
+    }
+    build_.assume("base_", {.low = 0, .high = sym::Range::kMax, .divisor = choice_.vector});
     // A vector lies within one row of the last axis: its place is found once, not lane by lane.
     digits_ = folded_.size() > 1 && sym::prove_divisible(folded_.back()->extent, choice_.vector, plan_.facts()) == sym::Proof::Yes;
     if (!digits_) {
@@ -598,25 +652,65 @@ class RowKernel {
     }
   }
   bool in_registers() const { return choice_.keep == Keep::Registers; }
-  Expr steps() const { return sym::ceil_div(length_, int64_t{choice_.threads} * choice_.vector * choice_.unroll); }
+  Expr steps() const { return sym::ceil_div(spanned(), int64_t{choice_.threads} * choice_.vector * choice_.unroll); }
+  // Elements of the vectors that a row touches, at most.
+  Expr spanned() const { return choice_.peeled ? length_ + (choice_.vector - 1) : length_; }
   // Where a thread keeps the current element.
   Expr slot() const {
-    if (choice_.keep == Keep::Shared) return Expr::symbol("base_") + lane();
+    if (choice_.keep == Keep::Shared) return (choice_.peeled ? Expr::symbol("slot_") : Expr::symbol("base_")) + lane();
     return copy() * choice_.vector + lane();
   }
 
-  // Runs `body` for each of the thread's vectors of one step, the elements' position known as base_.
-  void each_vector(const Expr& step, const std::function<void()>& body) {
+  // Runs `body` for each of the thread's vectors of one step, the elements' position known as base_. Vectors beyond the row are
+  // skipped, but for loads that come ahead of their use.
+  void each_vector(const Expr& step, const std::function<void()>& body, bool ahead = false) {
     if (choice_.unroll > 1) build_.open("u_", 0, choice_.unroll, Binding::Unroll);
-    build_.define("base_", ((step * choice_.unroll + copy()) * choice_.threads + Expr::symbol("t_")) * choice_.vector);
-    if (digits_) define_digits_of_vector();
-    inside_ = sym::lt(Expr::symbol("base_"), length_);
-    std::vector<Expr> guards{inside_};
-    build_.set_guards(guards);
+    const Expr slot = ((step * choice_.unroll + copy()) * choice_.threads + Expr::symbol("t_")) * choice_.vector;
+    if (choice_.peeled) {
+      build_.define("slot_", slot);
+      build_.define("base_", slot - Expr::symbol("shift_"));
+      build_.define("aligned_", slot + Expr::symbol("first_") * choice_.vector);
+      inside_ = sym::le(0, Expr::symbol("base_")) * sym::le(Expr::symbol("base_") + choice_.vector, length_);
+    } else {
+      build_.define("base_", slot);
+      if (digits_) define_digits_of_vector();
+      inside_ = sym::lt(Expr::symbol("base_"), length_);
+    }
+    build_.set_guards({inside_});
+    skipped_ = choice_.vector > 1 && !ahead && !build_.simplified(inside_).is_const(1);
+    if (skipped_) build_.open_if(inside_);
     open_lanes();
     body();
     close_lanes();
+    if (skipped_) build_.close();
+    skipped_ = false;
     if (choice_.unroll > 1) build_.close();
+  }
+  // What no whole vector covers, an element a thread: those before the first vector, and those behind the last.
+  void each_end(const std::function<void()>& body) {
+    if (!choice_.peeled) return;
+    const Expr t = Expr::symbol("t_"), vector = choice_.vector, shift = Expr::symbol("shift_");
+    const Expr first = sym::lt(t, vector);
+    build_.open("t_", 0, choice_.threads, Binding::ThreadX);
+    const Expr at = build_.define("end_", sym::select(first, t - shift, Expr::symbol("tail_") + t - vector));
+    inside_ = sym::select(first, sym::lt(0, shift) * sym::le(0, at), sym::lt(t, 2 * vector) * sym::lt(at, length_));
+    build_.set_axis(folded_.back()->name, at);
+    build_.set_guards({inside_});
+    build_.open_if(inside_);
+    skipped_ = at_end_ = true;
+    build_.without_residents(body);
+    skipped_ = at_end_ = false;
+    build_.close();
+    build_.close();
+    build_.set_axis(folded_.back()->name, Expr::symbol("aligned_") - row_start_ + lane());
+  }
+  // Combines the values into accumulators; beyond the row's end nothing counts.
+  void accumulate_inside(const std::function<void()>& accumulate) {
+    const Expr inside = build_.simplified(inside_);
+    const bool open = !skipped_ && !inside.is_const(1);
+    if (open) build_.open_if(inside);
+    accumulate();
+    if (open) build_.close();
   }
   // Opens the threads of a row and, where the row takes several, its steps.
   void each_step(const std::function<void(const Expr&)>& body) {
@@ -652,7 +746,7 @@ class RowKernel {
     if (known != staged_.end()) return known->second;
     const DType type = of_.graph.type(input.value).dtype;
     const int64_t step = int64_t{choice_.threads} * choice_.vector * choice_.unroll;
-    const BufferId buffer = choice_.keep == Keep::Shared ? build_.shared(input.name("row"), type, sym::ceil_div(length_, step) * step)
+    const BufferId buffer = choice_.keep == Keep::Shared ? build_.shared(input.name("row"), type, sym::ceil_div(spanned(), step) * step)
                                                          : build_.local(input.name("ahead"), type, int64_t{choice_.unroll} * choice_.vector);
     return staged_[input.use] = buffer;
   }
@@ -660,7 +754,7 @@ class RowKernel {
     if (inputs.empty()) return;
     each_vector(step, [&] {
       for (const StagedInput& input : inputs) build_.stage(input.value, input.use->index, input.use->guards, staging(input), slot());
-    });
+    }, true);
     for (const StagedInput& input : inputs) build_.set_resident(input.value, input.use->index, staged_.at(input.use), slot());
   }
 
@@ -692,36 +786,40 @@ class RowKernel {
       accumulators.push_back(accumulators_[id] = build_.accumulator_of(id));
     }
     if (!here.empty()) build_.open_reduce(accumulators);
+    const auto compute = [&] {
+      std::vector<ScalarId> operands;
+      for (const NodeId id : here) operands.push_back(build_.value_at(phase_.operand(id), phase_.operand_position(id)));
+      if (!here.empty()) {
+        accumulate_inside([&] {
+          for (size_t i = 0; i < here.size(); ++i) build_.accumulate(accumulators[i], operands[i], phase_.folded_index(here[i]));
+        });
+      }
+      std::vector<Expr> guards = row_guards_;
+      guards.push_back(inside_);
+      build_.set_guards(guards);
+      build_.store(outputs([&](ValueId value) { return phase_.wide(value) && (store_everything_ || phase_.stored_in(value) == at); }));
+      build_.set_guards({inside_});
+      if (more && in_registers() && !at_end_) keep(at);
+    };
     each_step([&](const Expr& step) {
       if (load_first && choice_.unroll > 1) stage(inputs, step);
-      each_vector(step, [&] {
-        std::vector<ScalarId> operands;
-        for (const NodeId id : here) operands.push_back(build_.value_at(phase_.operand(id), phase_.operand_position(id)));
-        if (!here.empty()) {
-          // Beyond the row's end nothing counts.
-          const Expr inside = build_.simplified(inside_);
-          if (!inside.is_const(1)) build_.open_if(inside);
-          for (size_t i = 0; i < here.size(); ++i) build_.accumulate(accumulators[i], operands[i], phase_.folded_index(here[i]));
-          if (!inside.is_const(1)) build_.close();
-        }
-        std::vector<Expr> guards = row_guards_;
-        guards.push_back(inside_);
-        build_.set_guards(guards);
-        build_.store(outputs([&](ValueId value) { return phase_.wide(value) && (store_everything_ || phase_.stored_in(value) == at); }));
-        build_.set_guards({inside_});
-        if (more && in_registers()) keep(at);
-      });
+      each_vector(step, compute);
+    });
+    each_end([&] {
+      if (!store_everything_) read_back(at);
+      compute();
     });
     if (!here.empty()) build_.close();
     for (size_t i = 0; i < here.size(); ++i) set_result(here[i], accumulators[i]);
     for (const auto& [value, buffer] : kept_here_) build_.set_resident(value, buffer, slot());
     kept_here_.clear();
-    if (more && !in_registers()) {
-      // What has been stored is read back: by the same thread.
-      for (const ValueId value : of_.group.outputs) {
-        if (!phase_.wide(value) || phase_.ready(value) != at) continue;
-        build_.set_resident(value, build_.argument(value, kernel::Access::Write), linear_index(of_.graph.type(value).shape, phase_.position(value)));
-      }
+    if (more && !in_registers()) read_back(at + 1);
+  }
+  // What has been stored before this loop is read back, by the same thread: it may lie where an input was.
+  void read_back(int loop) {
+    for (const ValueId value : of_.group.outputs) {
+      if (!phase_.wide(value) || phase_.ready(value) >= loop) continue;
+      build_.set_resident(value, build_.argument(value, kernel::Access::Write), linear_index(of_.graph.type(value).shape, phase_.position(value)));
     }
   }
   void keep(int at) {
@@ -768,6 +866,8 @@ class RowKernel {
   std::optional<Expr> part_count_;
   const RowColumnPair* const pair_;
   std::map<const Use*, BufferId> next_;          // the next row's elements
+  bool skipped_ = false, at_end_ = false;        // inside a condition that holds within the row; where single elements are computed
+  Expr row_start_;
   bool digits_ = false;                          // positions along the folded axes are defined for each vector
   bool staged_before_ = false;
   bool store_everything_ = false;                // this loop stores all outputs along the row
@@ -828,43 +928,56 @@ LoweredGroup lower_cuda_rows(const CudaGroup& of) {
   }
   // ---- classes of row lengths, in vectors
   const auto folded_axes = std::count_if(plan.axes().begin(), plan.axes().end(), [](const LoopAxis& axis) { return axis.reduced; });
-  for (const int32_t lanes : {vector, 1}) {
+  struct Mode {
+    int32_t lanes;
+    bool peeled;
+  };
+  std::vector<Mode> modes{{vector, false}};
+  const bool peels = vector > 1 && peeled_start(of, plan).has_value();
+  if (peels) modes.push_back({vector, true});
+  if (vector > 1) modes.push_back({1, false});
+  for (const auto& [lanes, peeled] : modes) {
     // Of single elements behind several axes each has an address of its own to find.
     work.most_held = lanes == 1 && folded_axes > 1 ? 16 : 64;
     VariantFacts aligned(known);
-    if (!aligns(aligned, lanes)) continue;
+    // Of short rows most would be left over.
+    if (peeled ? !aligned.at_least(length, kPeeledVectors * lanes) : !aligns(aligned, lanes)) continue;
     // A class's limit comes first: the ranges of the symbols follow from it.
     const VariantFacts unlimited = aligned;
     if (!small_rows(aligned)) continue;
     const sym::Range range = sym::bounds(length, known);
+    const auto add = [&](const VariantFacts& facts) {
+      RowChoice choice = rank(work, of.target).at(0).choice;
+      choice.peeled = peeled;
+      variants.add(facts.condition(), RowKernel(of, facts.facts(), part_count).make(choice), choice.text());
+    };
+    work.vector = lanes;
     if (length.is_const()) {
-      work.vector = lanes;
-      work.length = *length.as_const();
+      work.length = *length.as_const() + (peeled ? lanes : 0);
       work.bounded = true;
-      const RowChoice choice = rank(work, of.target).at(0).choice;
-      variants.add(aligned.condition(), RowKernel(of, aligned.facts(), part_count).make(choice), choice.text());
+      add(aligned);
       continue;
     }
     const int64_t typical = of.typical(length, 0);
-    // Element by element, finer classes would not pay for their compilation.
-    for (int64_t longest = 32;; longest *= lanes == 1 ? 4 : 2) {
-      work.vector = lanes;
+    // Element by element, finer classes would not pay for their compilation. Rows that start anywhere are often a little longer
+    // than a power of two, and touch a vector more than they fill.
+    for (int64_t longest = peeled ? 2 * kPeeledVectors + kPeeledVectors / 4 : 32;; longest *= lanes == 1 ? 4 : 2) {
+      const int64_t limit = peeled ? (longest - 1) * lanes : longest * lanes;
       work.length = longest * lanes;
       work.bounded = true;
-      const RowChoice choice = rank(work, of.target).at(0).choice;
-      if (choice.keep == Keep::Reload || longest * lanes > kLongRow) break;
-      if (range.low > longest * lanes) continue;
+      if (rank(work, of.target).at(0).choice.keep == Keep::Reload || limit > kLongRow) break;
+      if (lanes == 1 && peels && limit > 2 * kPeeledVectors * vector) break;
+      if (range.low > limit) continue;
       // With a typical length the classes around it are enough: a kernel runs every shorter row too.
-      if (typical != 0 && (longest * lanes < typical ? longest * lanes * 16 < typical : longest * lanes >= 2 * typical && longest * lanes < 16 * typical)) continue;
+      if (typical != 0 && (limit < typical ? limit * 16 < typical : limit >= 2 * typical && limit < 16 * typical)) continue;
       VariantFacts facts = unlimited;
-      if (!facts.at_most(length, longest * lanes) || !small_rows(facts)) continue;
-      variants.add(facts.condition(), RowKernel(of, facts.facts(), part_count).make(choice), choice.text());
-      if (range.high <= longest * lanes) break;
+      if (!facts.at_most(length, limit) || !small_rows(facts)) continue;
+      add(facts);
+      if (range.high <= limit) break;
     }
     work.length = kLongRow;
     work.bounded = false;
-    const RowChoice choice = rank(work, of.target).at(0).choice;
-    variants.add(aligned.condition(), RowKernel(of, aligned.facts(), part_count).make(choice), choice.text());
+    add(aligned);
     if (lanes == 1) break;
   }
   if (!variants.complete()) {
