@@ -93,6 +93,10 @@ def rope(x, cos, sin):
     return x * cos + torch.cat((-x[..., half:], x[..., :half]), -1) * sin
 
 
+def matmul_bias_gelu(x, w, b):
+    return F.gelu(x @ w + b, approximate="tanh")
+
+
 def cases(dtype):
     """Name, function, inputs, elements moved."""
     def t(*shape):
@@ -120,6 +124,8 @@ def cases(dtype):
     yield "batchnorm_train", batchnorm_train, lambda: (t(128, 256, 56, 56), f(256), f(256)), 2 * 128 * 256 * 56 * 56
     yield "groupnorm", groupnorm, lambda: (t(64, 320, 64, 64), t(320), t(320)), 2 * 64 * 320 * 64 * 64
     yield "rope", rope, lambda: (t(8, 32, 4096, 128), t(4096, 128), t(4096, 128)), 2 * 8 * 32 * 4096 * 128
+    # Bound by arithmetic: 2 * 4096 * 4096 * 16384 operations.
+    yield "matmul_bias_gelu", matmul_bias_gelu, lambda: (t(4096, 4096), t(4096, 16384), t(16384)), 4096 * 4096 + 2 * 4096 * 16384
 
 
 def odd_cases(dtype):

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <set>
 
 #include "base/check.h"
 
@@ -121,10 +122,12 @@ std::vector<std::string> ProductLibrary::usual_files() {
 
 std::shared_ptr<const ProductLibrary> ProductLibrary::load(const std::vector<std::string>& files) {
   std::string reasons;
+  std::set<void*> tried;
   const auto note = [&](const std::string& reason) { reasons += (reasons.empty() ? "" : "; ") + reason; };
   for (const std::string& file : files) {
     void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    if (library == nullptr) continue;
+    // One file under several names is tried once.
+    if (library == nullptr || !tried.insert(library).second) continue;
     auto functions = std::make_shared<Functions>();
     std::string missing;
     const auto bind = [&](auto& function, const char* name) {

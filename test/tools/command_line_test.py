@@ -145,6 +145,23 @@ class CommandLine(unittest.TestCase):
         for key in ("shape", "ms", "bytes", "gbs", "pct_of_copy", "compile_ms"):
             self.assertIn(key, result["cases"][0])
 
+    def test_suite_of_a_device(self):
+        # The same code as on a device, at small sizes; without the device's library a kernel does the product, and why is told.
+        result = self.json("suite", "cuda-host", "--filter", "matmul", "--tf32")
+        self.assertEqual([(c["case"], c["dtype"]) for c in result["cases"]], [("matmul_bias_gelu", "bf16"), ("matmul_bias_gelu", "f32")])
+        for case in result["cases"]:
+            self.assertTrue(case["right"], case)
+            self.assertEqual((case["library_calls"], case["library_best_ms"]), (0, None))
+            self.assertIn("host", case["library_missing"])
+            for key in ("shape", "ms", "bytes", "gbs", "pct_of_copy", "compile_ms", "tflops"):
+                self.assertIn(key, case)
+        self.call("suite", "nonsense", code=2)
+
+    def test_bench_counts_what_a_library_does(self):
+        result = self.json("bench", TINY, "--device", "cuda-host", "--no-library", "--tf32", "--repeat", "1", "--dim", "batch=2")
+        self.assertEqual(result["library_calls"], 0)
+        self.assertFalse(any(kernel["library"] for kernel in result["kernels"]))
+
     def test_onnx_test(self):
         # x = zeros: every row of the result is the same, so the expected values come from a run of the oracle's choice.
         folder = self.path / "tests" / "test_tiny"
@@ -164,7 +181,14 @@ class CommandLine(unittest.TestCase):
             self.assertEqual(result["tests"], [{"name": "test_tiny", "status": "passed", "reason": ""}])
 
     def test_doctor(self):
-        self.assertTrue(self.json("doctor")["ok"])
+        result = self.json("doctor")
+        self.assertTrue(result["ok"])
+        self.assertEqual(list(result["libraries"]), ["libcuda", "NVRTC", "cuBLASLt"])
+        for library in result["libraries"].values():
+            self.assertTrue(library["description"])
+        words = self.call("doctor").stdout
+        for name in ("libcuda", "NVRTC", "cuBLASLt"):
+            self.assertIn(name, words)
 
     def test_errors(self):
         self.assertIn("usage", self.call("--help").stdout.lower())

@@ -111,7 +111,11 @@ int bench(const BenchArguments& arguments) {
     FL_REQUIRE(file.good(), "--trace {}: cannot be written", arguments.trace);
   }
   double kernel_seconds = 0;
-  for (const run::KernelStatistics& kernel : profile.kernels) kernel_seconds += kernel.seconds;
+  int64_t library_calls = 0;
+  for (const run::KernelStatistics& kernel : profile.kernels) {
+    kernel_seconds += kernel.seconds;
+    library_calls += kernel.calls > 0 && kernel.library ? 1 : 0;
+  }
   const std::optional<std::pair<int64_t, int64_t>> memory = planned_memory(executable, dims);
   progress.clear();
 
@@ -129,6 +133,7 @@ int bench(const BenchArguments& arguments) {
                                  {"nodes", report.nodes},
                                  {"kernel_count", report.kernels},
                                  {"distinct_kernels", report.distinct_kernels},
+                                 {"library_calls", library_calls},   // launches of one call that a library does
                                  {"peak_bytes", nullptr},
                                  {"lower_bound_bytes", nullptr},
                                  {"constant_bytes", constant_bytes(executable.program())},
@@ -144,7 +149,8 @@ int bench(const BenchArguments& arguments) {
     if (model.archive != nullptr) {
       fmt::print("{} kernels ({} distinct); opened in {:.2f} ms, loaded in {:.2f} ms\n", report.kernels, report.distinct_kernels, import_ms, compile_ms);
     } else {
-      fmt::print("{} nodes in {} kernels ({} distinct)\n", report.nodes, report.kernels, report.distinct_kernels);
+      fmt::print("{} nodes in {} kernels ({} distinct){}\n", report.nodes, report.kernels, report.distinct_kernels,
+                 library_calls > 0 ? fmt::format("; a library does {}", library_calls) : "");
       fmt::print("import {:.1f} ms, compile {:.1f} ms ({}): passes {:.1f}, lower {:.1f}, emit {:.1f}, build {:.1f}, load {:.1f}\n", import_ms,
                  compile_ms, report.from_cache ? "kernels from the cache" : "kernels compiled", report.passes_seconds * 1e3,
                  report.lower_seconds * 1e3, report.emit_seconds * 1e3, report.build_seconds * 1e3, report.load_seconds * 1e3);
@@ -165,6 +171,7 @@ int bench(const BenchArguments& arguments) {
     const double gbs = seconds > 0 ? static_cast<double>(kernel->bytes) / seconds / 1e9 : 0;
     json["kernels"].push_back({{"name", kernel->name}, {"origin", kernel->origin}, {"ms", seconds * 1e3}, {"bytes", kernel->bytes},
                                {"gbs", gbs}, {"share", share}});
+    if (device != nullptr) json["kernels"].back().update({{"library", kernel->library}, {"note", kernel->note}});
     if (!arguments.model.json)
       fmt::print("{:>10.2f} {:>5.1f}% {:>9.2f}  {}: {}\n", seconds * 1e6, share * 100, gbs, kernel->name, kernel->origin.substr(0, 80));
   }

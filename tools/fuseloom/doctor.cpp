@@ -1,5 +1,3 @@
-#include <dlfcn.h>
-
 #include <filesystem>
 #include <thread>
 
@@ -9,20 +7,53 @@
 #include "build/disk_cache.h"
 #include "build/host_compiler.h"
 #include "build/isa.h"
+#include "build/nvrtc.h"
 #include "compile/pipeline.h"
 #include "graph/text.h"
 #include "op/op.h"
+#include "run/cuda_device.h"
+#include "run/product_library.h"
 #include "verbs.h"
 
 namespace fuseloom::tool {
 
 namespace {
 
-bool can_open(const char* library) {
-  void* handle = dlopen(library, RTLD_LAZY | RTLD_LOCAL);
-  if (handle == nullptr) return false;
-  dlclose(handle);
-  return true;
+// What a program on a CUDA device uses, each with what was found or why nothing was.
+nlohmann::ordered_json cuda_libraries(nlohmann::ordered_json& devices) {
+  nlohmann::ordered_json found;
+  const auto look = [&](const char* name, const auto& describe) {
+    try {
+      found[name] = {{"found", true}, {"description", describe()}};
+    } catch (const Error& missing) {
+      found[name] = {{"found", false}, {"description", missing.what()}};
+    }
+  };
+  std::shared_ptr<run::CudaDevice> device;
+  look("libcuda", [&] {
+    const std::shared_ptr<const run::CudaDriver> driver = run::load_cuda_driver();
+    int count = 0;
+    driver->device_count(&count);
+    for (int32_t i = 0; i < count; ++i) {
+      const std::shared_ptr<run::CudaDevice> each = run::CudaDevice::open(driver, i);
+      if (i == 0) device = each;
+      const run::CudaProperties& properties = each->properties();
+      devices.push_back(fmt::format("cuda:{} {}, compute capability {}.{}, {} multiprocessors, {} MiB", i, properties.name, properties.major, properties.minor,
+                                    properties.multiprocessors, properties.memory_bytes >> 20));
+    }
+    return driver->description;
+  });
+  look("NVRTC", [&] {
+    const build::NvrtcLibrary library = build::find_nvrtc(build::nvrtc_candidates());
+    const build::Nvrtc nvrtc(library);
+    return fmt::format("NVRTC {}.{} ({}), for architectures {}", nvrtc.version().first, nvrtc.version().second, library.path, fmt::join(nvrtc.supported_architectures(), " "));
+  });
+  // Without a device it is found, but does not start, and says so.
+  look("cuBLASLt", [&] {
+    if (device != nullptr) device->make_current();
+    return run::ProductLibrary::load()->description();
+  });
+  return found;
 }
 
 // Compiles and runs y = x + 1 without the cache: "" when the whole path works.
@@ -66,10 +97,8 @@ int doctor(bool as_json) {
   } catch (const Unsupported& missing) {
     json["compiler"] = {{"error", missing.what()}};
   }
-  json["libraries"] = nlohmann::ordered_json::object();
-  for (const char* library : {"libmvec.so.1", "libcuda.so.1", "libnvrtc.so.12", "libcublasLt.so.12", "libcudnn.so.9", "libnccl.so.2", "libdnnl.so.3"})
-    json["libraries"][library] = can_open(library);
   json["devices"] = {"cpu"};
+  json["libraries"] = cuda_libraries(json["devices"]);
   const std::string problem = try_compiling();
   json["ok"] = problem.empty();
   if (!problem.empty()) json["problem"] = problem;
@@ -77,14 +106,16 @@ int doctor(bool as_json) {
     fmt::print("{}\n", json.dump());
     return problem.empty() ? kOk : kUnsupported;
   }
-  fmt::print("cores      {}\nisa        {}\ndevices    cpu\n", json["cores"].dump(), json["isa"].get<std::string>());
+  fmt::print("cores      {}\nisa        {}\n", json["cores"].dump(), json["isa"].get<std::string>());
+  for (const auto& device : json["devices"]) fmt::print("device     {}\n", device.get<std::string>());
   if (json["compiler"].contains("error")) {
     fmt::print("compiler   none: {}\n", json["compiler"]["error"].get<std::string>());
   } else {
     fmt::print("compiler   {} ({})\n", json["compiler"]["command"].get<std::string>(), json["compiler"]["version"].get<std::string>());
   }
   fmt::print("cache      {}\n", cache.empty() ? "off" : fmt::format("{} ({} entries, {} bytes)", cache, json["cache"]["entries"].dump(), json["cache"]["bytes"].dump()));
-  for (const auto& [name, found] : json["libraries"].items()) fmt::print("library    {} {}\n", name, found.get<bool>() ? "found" : "not found (optional)");
+  for (const auto& [name, library] : json["libraries"].items())
+    fmt::print("{:<10} {}{}\n", name, library["found"].get<bool>() ? "" : "missing (for CUDA devices only): ", library["description"].get<std::string>());
   fmt::print("{}\n", problem.empty() ? "a program was compiled and run: everything works" : "PROBLEM: " + problem);
   return problem.empty() ? kOk : kUnsupported;
 }

@@ -5,6 +5,8 @@
 //   - the bytes of a workload are its inputs once and its outputs once, vectors left out, so that a second pass or a second
 //     kernel counts against it;
 //   - the median of the calls.
+// A matrix product is bound by arithmetic: it is compared with the best of the ways that the device's library offers for its
+// sizes, and is no part of the mean.
 // All programs are compiled with dynamic sizes. Each is compared with the oracle on small sizes before it is measured: the
 // same binary.
 #include <algorithm>
@@ -38,6 +40,7 @@ struct Case {
   Sizes sizes, small;        // what is measured; what is compared with the oracle
   double tensors;            // of `elements` elements, read or written once
   double elements;
+  bool product = false;      // of %x: [m, k] and %w: [k, n], then %b: [n] and gelu
 };
 
 constexpr int64_t kRows = 16384, kColumns = 8192;
@@ -102,6 +105,9 @@ std::vector<Case> standard_cases() {
        "  %x2 = slice(%x) {starts = <0, 0, 0, k>, sizes = <n, h, s, k>, steps = [1, 1, 1, 1]}\n  %n2 = neg(%x2)\n  %o = concat(%n2, %x1) {axis = 3}\n"
        "  %a = mul(%x, %c)\n  %b = mul(%o, %d)\n  %y = add(%a, %b)\n  return %y\n}\n",
        {{"n", 8}, {"h", 32}, {"s", 4096}, {"k", 64}}, {{"n", 1}, {"h", 2}, {"s", 5}, {"k", 64}}, 2, 8.0 * 32 * 4096 * 128},
+      {"matmul_bias_gelu",
+       "graph main(%x: {T}[m, k], %w: {T}[k, n], %b: {T}[n]) {\n  %p = matmul(%x, %w)\n  %s = add(%p, %b)\n  %y = gelu_tanh(%s)\n  return %y\n}\n",
+       {{"m", 4096}, {"k", 4096}, {"n", 16384}}, {{"m", 33}, {"k", 264}, {"n", 72}}, 1, 4096.0 * 4096 + 2 * 4096.0 * 16384, true},
   };
 }
 
@@ -161,7 +167,7 @@ double median(std::vector<double> samples) {
 class Stopwatch {
  public:
   explicit Stopwatch(std::shared_ptr<run::CudaDevice> device)
-      : device_(std::move(device)), flushed_(device_->empty(DType::U8, {std::max<int64_t>(4 * device_->properties().l2_bytes, int64_t{256} << 20)}, nullptr)) {}
+      : device_(std::move(device)), flushed_(device_->empty(DType::U8, {flushed_bytes(*device_)}, nullptr)) {}
 
   // The median device time of a call in seconds.
   double seconds(int calls, const std::function<void()>& call) {
@@ -187,6 +193,11 @@ class Stopwatch {
   }
 
  private:
+  static int64_t flushed_bytes(const run::CudaDevice& device) {
+    if (device.driver().is_host) return 1;   // times mean nothing there
+    return std::max<int64_t>(4 * device.properties().l2_bytes, int64_t{256} << 20);
+  }
+
   std::shared_ptr<run::CudaDevice> device_;
   Tensor flushed_;
 };
@@ -246,6 +257,27 @@ double check_small(const graph::Graph& graph, const run::Executable& executable,
   }
   const std::vector<Tensor> expected = graph::evaluate(graph, inputs), results = executable.run(inputs);
   return error_of(results, expected);
+}
+
+// The least median of the ways that the device's library offers for a product with its epilogue. Null: there is no library, or it
+// refuses; `reason` says why.
+nlohmann::ordered_json library_best(Stopwatch& watch, const run::CudaDevice& device, const Case& product, bool tf32, std::span<const Tensor> inputs, const Tensor& output,
+                                    const Tensor& workspace, std::string& reason) {
+  const std::shared_ptr<const run::ProductLibrary> library = device.products();
+  if (library == nullptr) {
+    reason = device.products_missing();
+    return nullptr;
+  }
+  const int64_t m = product.sizes.at("m"), k = product.sizes.at("k"), n = product.sizes.at("n");
+  const run::ProductSizes sizes{.dtype = output.dtype(), .rows = m, .columns = n, .depth = k, .left = {0, k, 1}, .right = {0, n, 1}, .result = {0, n, 1}, .bias = true,
+                                .activation = program::Activation::GeluTanh, .tf32 = tf32, .workspace_bytes = workspace.bytes()};
+  double best = INFINITY;
+  for (const auto& plan : library->plans(sizes, 16, reason)) {
+    const run::ProductLibrary::Pointers at{.left = inputs[0].data(), .right = inputs[1].data(), .bias = inputs[2].data(), .result = const_cast<void*>(output.data()),
+                                           .workspace = const_cast<void*>(workspace.data())};
+    best = std::min(best, watch.seconds(20, [&] { library->run(*plan, at, nullptr); }));
+  }
+  return std::isfinite(best) ? nlohmann::ordered_json(best * 1e3) : nullptr;
 }
 
 // What a call costs the host beside its kernels.
@@ -313,15 +345,17 @@ nlohmann::ordered_json host_figures(const std::shared_ptr<run::CudaDevice>& devi
 }  // namespace
 
 int gpu_suite(const SuiteArguments& arguments) {
-  const std::shared_ptr<run::CudaDevice> device = run::CudaDevice::open(run::load_cuda_driver());
+  const std::shared_ptr<run::CudaDevice> device = open_device(arguments.device == "gpu" ? "cuda:0" : arguments.device);
+  const bool on_host = device->driver().is_host;   // the small sizes: a rehearsal
   device->make_current();
   Progress progress;
   Stopwatch watch(device);
   progress.show("copy");
   double copy_gbs = 0;
   {
-    const Tensor source = device_tensor(*device, DType::F32, {int64_t{1} << 30}, 1);
-    Tensor target = device->empty(DType::F32, {int64_t{1} << 30}, nullptr);
+    const int64_t count = int64_t{1} << (on_host ? 20 : 30);
+    const Tensor source = device_tensor(*device, DType::F32, {count}, 1);
+    Tensor target = device->empty(DType::F32, {count}, nullptr);
     const double seconds = watch.seconds(10, [&] { device->copy(target.data(), source.data(), source.bytes(), nullptr); });
     copy_gbs = 2 * static_cast<double>(source.bytes()) / seconds / 1e9;
   }
@@ -335,7 +369,12 @@ int gpu_suite(const SuiteArguments& arguments) {
   std::vector<Case> cases = standard_cases();
   for (const Case& each : odd_cases()) cases.push_back(each);
   for (const Case& each : transpose_cases()) cases.push_back(each);
+  if (on_host) {
+    for (Case& each : cases) each.sizes = each.small;
+  }
   compile::Options options{.device = program::Device::Cuda, .cuda_device = device};
+  options.run.tf32 = arguments.tf32;
+  options.run.products = !arguments.no_library;
   std::map<std::string, std::shared_ptr<compile::Compiled>> compiled_texts;  // cases that differ in sizes only share a binary
   double logs = 0;
   int measured = 0, wrong = 0;
@@ -351,7 +390,7 @@ int gpu_suite(const SuiteArguments& arguments) {
         if (compiled == nullptr) compiled = std::make_shared<compile::Compiled>(compile::compile(graph.clone(), options));
         const double error = check_small(graph, *compiled->executable, each.small);
         // One rounding of the result's type, and some of f32.
-        const double allowed = dtype == DType::F32 ? 1e-5 : 8e-3;
+        const double allowed = dtype != DType::F32 ? 8e-3 : each.product && arguments.tf32 ? 2e-3 : 1e-5;
         std::vector<Tensor> inputs, outputs;
         for (const graph::ValueId id : graph.inputs())
           inputs.push_back(device_tensor(*device, graph.type(id).dtype, dims_of(graph.type(id), each.sizes), each.sizes.count("c") != 0 ? each.sizes.at("c") : 2));
@@ -360,15 +399,34 @@ int gpu_suite(const SuiteArguments& arguments) {
         const double bytes = each.tensors * each.elements * static_cast<double>(dtype_bytes(dtype));
         const double gbs = bytes / seconds / 1e9, percent = 100 * gbs / copy_gbs;
         const bool right = error <= allowed;
+        row["shape"] = inputs[0].dims();
         row.update({{"ms", seconds * 1e3}, {"bytes", bytes}, {"gbs", gbs}, {"pct_of_copy", percent}, {"kernels", compiled->report.kernels},
                     {"compile_ms", compiled->report.total_seconds * 1e3}, {"error", error}, {"right", right}});
         wrong += right ? 0 : 1;
-        logs += std::log(percent);
-        ++measured;
+        std::string product;
+        if (each.product) {
+          std::string reason;
+          const Tensor workspace = device->empty(DType::U8, {int64_t{32} << 20}, nullptr);
+          const nlohmann::ordered_json best = library_best(watch, *device, each, arguments.tf32, inputs, outputs[0], workspace, reason);
+          const int64_t calls = library_calls(*compiled->executable, inputs);
+          const double flops = 2.0 * static_cast<double>(each.sizes.at("m")) * static_cast<double>(each.sizes.at("k")) * static_cast<double>(each.sizes.at("n"));
+          row.update({{"product", {each.sizes.at("m"), each.sizes.at("k"), each.sizes.at("n")}}, {"tflops", flops / seconds * 1e-12}, {"library_calls", calls}, {"library_best_ms", best}});
+          product = fmt::format("  {:.1f} TFLOP/s by {}; ", flops / seconds * 1e-12, calls > 0 ? "the library" : "a kernel");
+          if (best.is_null()) {
+            row["library_missing"] = reason;
+            product += "no library to compare with: " + reason;
+          } else {
+            row["pct_of_library"] = 100 * best.get<double>() / (seconds * 1e3);
+            product += fmt::format("the library's best {:.3f} ms, that is {:.1f}% of it", best.get<double>(), row["pct_of_library"].get<double>());
+          }
+        } else {
+          logs += std::log(percent);
+          ++measured;
+        }
         progress.clear();
         if (!arguments.json)
           fmt::print("{:<24} {:<5} {:>10.3f} {:>8.0f} {:>9.1f}% {:>8} {:>10.1f} {:>9.1e}{}\n", each.name, dtype_name(dtype), seconds * 1e3, gbs, percent,
-                     compiled->report.kernels, compiled->report.total_seconds * 1e3, error, right ? "" : "  WRONG");
+                     compiled->report.kernels, compiled->report.total_seconds * 1e3, error, (right ? "" : "  WRONG") + product);
       } catch (const Error& failure) {
         row["failure"] = failure.what();
         ++wrong;
@@ -381,7 +439,7 @@ int gpu_suite(const SuiteArguments& arguments) {
   }
   if (measured > 0) json["geometric_mean_pct"] = std::exp(logs / measured);
   if (!arguments.json && measured > 0) fmt::print("\ngeometric mean {:.1f}% of copy over {} rows; {} wrong or failed\n", std::exp(logs / measured), measured, wrong);
-  if (arguments.filter.empty()) json["host"] = host_figures(device, options, !arguments.json);
+  if (arguments.filter.empty() && !on_host) json["host"] = host_figures(device, options, !arguments.json);
   if (arguments.json) fmt::print("{}\n", json.dump());
   return wrong == 0 ? kOk : kMismatch;
 }

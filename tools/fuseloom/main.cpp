@@ -31,6 +31,8 @@ void add_model_options(CLI::App& verb, ModelArguments& arguments, bool inputs = 
     verb.add_option("--isa", arguments.isa, "native, baseline, avx2 or avx512");
     verb.add_option("--threads", arguments.threads, "0: one per core");
     verb.add_flag("--graphs", arguments.graphs, "record repeated calls as CUDA graphs");
+    verb.add_flag("--tf32", arguments.tf32, "let the device's library round f32 operands of matrix products to 10 bits");
+    verb.add_flag("--no-library", arguments.no_library, "matrix products by kernels, though the device has a library");
   }
   verb.add_flag("--no-fuse", arguments.no_fuse, "a kernel per node");
   verb.add_option_function<std::string>("--cache-dir", [&arguments](const std::string& dir) {
@@ -109,11 +111,13 @@ int main(int argc, char** argv) {
 
   SuiteArguments suite_arguments;
   verb = app.add_subcommand("suite", "built-in workloads against a copy");
-  verb->add_option("DEVICE", suite_arguments.device, "cpu or gpu");
+  verb->add_option("DEVICE", suite_arguments.device, "cpu, gpu, cuda:N, or cuda-host (CUDA's code on the cpu, at small sizes)");
   verb->add_option("--filter", suite_arguments.filter, "only cases with this in their name");
   verb->add_option("--mebibytes", suite_arguments.mebibytes, "size of a case's largest tensor");
   verb->add_option("--seconds", suite_arguments.seconds, "per case");
   verb->add_option("--threads", suite_arguments.threads, "threads of the cases; the copy loop has one");
+  verb->add_flag("--tf32", suite_arguments.tf32, "gpu: let the library round f32 operands of matrix products to 10 bits");
+  verb->add_flag("--no-library", suite_arguments.no_library, "gpu: matrix products by kernels");
   verb->add_flag("--json", suite_arguments.json, "one JSON object on standard output");
   verb->callback([&] { action = [&] { return suite(suite_arguments); }; json = suite_arguments.json; });
 

@@ -211,20 +211,22 @@ compile::Compiled make_executable(const Model& model, const ModelArguments& argu
   return loaded;
 }
 
-namespace {
-
-// "cuda": the driver's first device, opened when it is needed.
 std::shared_ptr<run::CudaDevice> open_device(const std::string& name) {
-  if (name == "cuda") return nullptr;
   if (name == "cuda-host") return run::CudaDevice::open(run::host_driver());
   int32_t index = -1;
   const char* const end = name.data() + name.size();
   const bool numbered = name.rfind("cuda:", 0) == 0 && std::from_chars(name.data() + 5, end, index).ptr == end && index >= 0;
-  FL_REQUIRE(numbered, "--device {}: expected cpu, cuda, cuda:N or cuda-host (CUDA's code on the cpu)", name);
+  FL_REQUIRE(numbered, "device {}: expected cpu, cuda, cuda:N or cuda-host (CUDA's code on the cpu)", name);
   return run::CudaDevice::open(run::load_cuda_driver(), index);
 }
 
-}  // namespace
+int64_t library_calls(const run::Executable& executable, std::span<const Tensor> inputs) {
+  executable.set_profiling(true);
+  (void)executable.run(inputs);
+  executable.set_profiling(false);
+  const run::Profile profile = executable.profile();
+  return std::count_if(profile.kernels.begin(), profile.kernels.end(), [](const run::KernelStatistics& kernel) { return kernel.library; });
+}
 
 compile::Options make_options(const ModelArguments& arguments, const Model& model, std::span<const Tensor> inputs) {
   const std::optional<build::Isa> isa = build::parse_isa(arguments.isa);
@@ -232,9 +234,12 @@ compile::Options make_options(const ModelArguments& arguments, const Model& mode
   compile::Options options{.fuse = !arguments.no_fuse, .isa = *isa, .threads = arguments.threads};
   if (arguments.device != "cpu") {
     options.device = program::Device::Cuda;
-    options.cuda_device = open_device(arguments.device);
+    // "cuda": the driver's first, opened when it is needed.
+    if (arguments.device != "cuda") options.cuda_device = open_device(arguments.device);
   }
   options.run.graphs = arguments.graphs;
+  options.run.tf32 = arguments.tf32;
+  options.run.products = !arguments.no_library;
   options.run.synchronous = arguments.poison;
   if (!inputs.empty()) options.hint = graph::bind_symbols(model.graph, inputs);
   options.run.poison = arguments.poison;

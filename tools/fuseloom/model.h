@@ -25,6 +25,8 @@ struct ModelArguments {
   bool no_fuse = false;
   bool poison = false;
   bool graphs = false;
+  bool tf32 = false;
+  bool no_library = false;
   std::string cache_dir;                   // where given
   bool has_cache_dir = false;
   bool json = false;
@@ -51,6 +53,12 @@ std::map<std::string, int64_t> given_dims(const ModelArguments& arguments);
 
 // Compiles the model, or loads it where it is an archive: its report has counts and times only then.
 compile::Compiled make_executable(const Model& model, const ModelArguments& arguments, std::span<const Tensor> inputs);
+
+// cuda-host, or device N of the driver: cuda:N.
+std::shared_ptr<run::CudaDevice> open_device(const std::string& name);
+
+// Launches of one call that a library does. It profiles a call: what was measured before is gone.
+int64_t library_calls(const run::Executable& executable, std::span<const Tensor> inputs);
 
 // Options for the pipeline; the sizes of `inputs` are the hint.
 compile::Options make_options(const ModelArguments& arguments, const Model& model, std::span<const Tensor> inputs);

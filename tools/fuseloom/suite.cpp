@@ -88,8 +88,7 @@ std::string replace_all(std::string text, std::string_view from, std::string_vie
 }  // namespace
 
 int suite(const SuiteArguments& arguments) {
-  if (arguments.device == "gpu") return gpu_suite(arguments);
-  FL_REQUIRE(arguments.device == "cpu", "suite {}: expected cpu or gpu", arguments.device);
+  if (arguments.device != "cpu") return gpu_suite(arguments);
   FL_REQUIRE(arguments.mebibytes >= 1, "--mebibytes {}: expected at least 1", arguments.mebibytes);
   Progress progress;
   const int64_t bytes = arguments.mebibytes << 20;

@@ -66,11 +66,12 @@ struct PlanArguments {
 int plan(const PlanArguments& arguments);
 
 struct SuiteArguments {
-  std::string device = "cpu";             // or gpu
+  std::string device = "cpu";             // or gpu, cuda:N, cuda-host
   std::string filter;                      // part of a case's name
   int64_t mebibytes = 256;                 // size of the largest tensor of a case
   double seconds = 0.5;                    // per case
   int32_t threads = 1;
+  bool tf32 = false, no_library = false;   // on a device
   bool json = false;
 };
 int suite(const SuiteArguments& arguments);
