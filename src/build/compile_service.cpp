@@ -52,7 +52,7 @@ base::Hash128 host_key(const HostCompiler& compiler, const std::vector<std::stri
   for (size_t i = 0; i < sources.size(); ++i) {
     const Isa isa = options.isa_of_source(i);
     add_part(text, isa_identity(isa));
-    add_parts(text, compile_flags(compiler, options, isa));
+    add_parts(text, compile_flags(options, isa));
     add_part(text, sources[i]);
   }
   return base::hash_text(text);

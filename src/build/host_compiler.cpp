@@ -171,7 +171,7 @@ HostCompiler find_host_compiler(const std::vector<std::vector<std::string>>& can
       tried));
 }
 
-std::vector<std::string> compile_flags(const HostCompiler& compiler, const CompileOptions& options, Isa isa) {
+std::vector<std::string> compile_flags(const CompileOptions& options, Isa isa) {
   std::vector<std::string> flags = {
       "-x", "c++", "-std=gnu++17", "-fPIC", "-w", "-g0",
       // What the text says is what is computed (docs/numerics.md): no FMA where none is written, integers wrap. The
@@ -198,10 +198,6 @@ std::vector<std::string> compile_flags(const HostCompiler& compiler, const Compi
     // Not -ffast-math: it would drop NaN and infinity, reorder sums and, when GCC links, set flush-to-zero in the whole
     // process.
     append(flags, {"-ffp-contract=fast", "-freciprocal-math", "-fno-signed-zeros"});
-  }
-  if (compiler.kind == HostCompiler::Kind::Gcc) {
-    // Vector arguments wider than the baseline's registers are internal to the text: the ABI note is noise.
-    flags.push_back("-Wno-psabi");
   }
   append(flags, isa_flags(isa));
   append(flags, options.extra_flags);
@@ -242,14 +238,14 @@ Bytes compile_host_library(const HostCompiler& compiler, const std::vector<std::
   // One source: one process compiles and links. Several: compile side by side, then link.
   std::vector<std::string> link = compiler.command;
   if (sources.size() == 1) {
-    append(link, compile_flags(compiler, options, options.isa_of_source(0)));
+    append(link, compile_flags(options, options.isa_of_source(0)));
     append(link, {source_paths[0], "-x", "none"});
   } else {
     std::vector<std::vector<std::string>> commands;
     for (size_t i = 0; i < sources.size(); ++i) {
       const std::string object_path = fmt::format("{}/kernels{}.o", directory.path(), i);
       std::vector<std::string> command = compiler.command;
-      append(command, compile_flags(compiler, options, options.isa_of_source(i)));
+      append(command, compile_flags(options, options.isa_of_source(i)));
       append(command, {"-c", source_paths[i], "-o", object_path});
       commands.push_back(std::move(command));
       link.push_back(object_path);

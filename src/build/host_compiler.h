@@ -64,7 +64,7 @@ std::vector<std::vector<std::string>> compiler_candidates();
 HostCompiler find_host_compiler(const std::vector<std::vector<std::string>>& candidates, const DiskCache& cache);
 
 // Flags for compiling, without files: what the cache key holds, next to the compiler's version.
-std::vector<std::string> compile_flags(const HostCompiler& compiler, const CompileOptions& options, Isa isa);
+std::vector<std::string> compile_flags(const CompileOptions& options, Isa isa);
 std::vector<std::string> link_flags(const HostCompiler& compiler);
 
 // Compiles the sources into one shared library: one compiler process for one source; several are compiled in parallel

@@ -285,9 +285,11 @@ std::string CppPrelude::plain_type(const std::string& element, int lanes) {
   if (begin(element)) typedefs_ += fmt::format("{}\n", c_typedef(element));
   if (lanes == 0) return element;
   std::string name = fmt::format("{}x{}", element, lanes);
-  if (begin(name))
-    typedefs_ += fmt::format("typedef {} {} __attribute__((vector_size({})));\n", element, name,
-                             std::stoi(element.substr(1)) / 8 * lanes);
+  if (begin(name)) {
+    const int bytes = std::stoi(element.substr(1)) / 8 * lanes;
+    typedefs_ += fmt::format("typedef {} {} __attribute__((vector_size({})));\n", element, name, bytes);
+    if (bytes > target_.vector_bytes) wide_.insert(name);
+  }
   return name;
 }
 
@@ -299,11 +301,16 @@ std::string CppPrelude::type(DType dtype, int lanes) {
   if (is_complex(dtype)) {
     const std::string part = type(part_of(dtype), lanes);
     std::string name = fmt::format("{}{}", c_type(dtype), lanes == 0 ? "" : fmt::format("x{}", lanes));
-    if (begin(name)) typedefs_ += fmt::format("struct {} {{ {} re, im; }};\n", name, part);
+    if (begin(name)) {
+      typedefs_ += fmt::format("struct {} {{ {} re, im; }};\n", name, part);
+      if (wide_.contains(part)) wide_.insert(name);
+    }
     return name;
   }
   return plain_type(std::string(c_type(dtype)), lanes);
 }
+
+std::string CppPrelude::passed(const std::string& type) const { return wide_.contains(type) ? fmt::format("const {}&", type) : type; }
 
 std::string CppPrelude::storage_type(DType dtype, int lanes) {
   return dtype == DType::Bool ? type(DType::U8, lanes) : type(dtype, lanes);
@@ -401,7 +408,7 @@ std::string CppPrelude::function(std::string_view function, DType dtype, int lan
   // Types first, then what the body calls, then the function itself.
   std::string declaration = std::string(kInline) + text.letter_type(result) + " " + name + "(";
   for (size_t i = 0; i < params.size(); ++i)
-    declaration += fmt::format("{}{} {}", i == 0 ? "" : ", ", text.letter_type(params[i]), static_cast<char>('a' + i));
+    declaration += fmt::format("{}{} {}", i == 0 ? "" : ", ", passed(text.letter_type(params[i])), static_cast<char>('a' + i));
   declaration += ") {\n";
   for (size_t at = 0; at < entry->libm.size();) {
     const size_t space = std::min(entry->libm.find(' ', at), entry->libm.size());
@@ -484,12 +491,12 @@ std::string CppPrelude::half(std::string_view which, DType dtype, int lanes) {
   const std::string name = fmt::format("{}_{}", which, wide);
   if (!begin(name)) return name;
   if (lanes == 2) {
-    append(fmt::format("{}{} {}({} a) {{ return {}{{a[{}]}}; }}\n", kInline, type(dtype, 1), name, wide, type(dtype, 1),
+    append(fmt::format("{}{} {}({} a) {{ return {}{{a[{}]}}; }}\n", kInline, type(dtype, 1), name, passed(wide), type(dtype, 1),
                        which == "lo" ? 0 : 1));
     return name;
   }
   append(fmt::format("{}{} {}({} a) {{ return __builtin_shufflevector(a, a, {}); }}\n", kInline, type(dtype, lanes / 2), name,
-                     wide, numbers(which == "lo" ? 0 : lanes / 2, lanes / 2)));
+                     passed(wide), numbers(which == "lo" ? 0 : lanes / 2, lanes / 2)));
   return name;
 }
 
@@ -502,7 +509,7 @@ std::string CppPrelude::join(DType dtype, int lanes) {
     return name;
   }
   append(fmt::format("{}{} {}({} a, {} b) {{ return __builtin_shufflevector(a, b, {}); }}\n", kInline, type(dtype, lanes * 2),
-                     name, narrow, narrow, numbers(0, lanes * 2)));
+                     name, passed(narrow), passed(narrow), numbers(0, lanes * 2)));
   return name;
 }
 
@@ -512,7 +519,7 @@ void CppPrelude::split(const std::string& name, const std::string& narrow, DType
   for (size_t i = 0; i < params.size(); ++i) {
     const char param = static_cast<char>('a' + i);
     const std::string_view comma = i == 0 ? "" : ", ";
-    declaration += fmt::format("{}{} {}", comma, type(params[i], lanes), param);
+    declaration += fmt::format("{}{} {}", comma, passed(type(params[i], lanes)), param);
     low += fmt::format("{}{}({})", comma, half("lo", params[i], lanes), param);
     high += fmt::format("{}{}({})", comma, half("hi", params[i], lanes), param);
   }
@@ -558,9 +565,9 @@ void CppPrelude::write_vector_builtin(std::string_view function, DType dtype, in
       return;
     }
     const std::string limit = this->function("splat", dtype, lanes), some = any(32, lanes);
-    append(fmt::format("{}{} {}({} a, {} b, {} c) {{\n  const {} far = {}(b) > {}(1e6f);\n  if ({}(far))\n"
-                       "    for (int l = 0; l < {}; ++l) a[l] = far[l] ? {}(b[l], c[l]) : a[l];\n  return a;\n}}\n",
-                       kInline, vector, name, vector, vector, quadrant, mask_type(32, lanes), absolute, limit, some, lanes, huge));
+    append(fmt::format("{}{} {}({} a, {} b, {} c) {{\n  {} y = a;\n  const {} far = {}(b) > {}(1e6f);\n  if ({}(far))\n"
+                       "    for (int l = 0; l < {}; ++l) y[l] = far[l] ? {}(b[l], c[l]) : a[l];\n  return y;\n}}\n",
+                       kInline, vector, name, passed(vector), passed(vector), passed(quadrant), vector, mask_type(32, lanes), absolute, limit, some, lanes, huge));
     return;
   }
 
@@ -630,7 +637,7 @@ std::string CppPrelude::cast(DType from, DType to, int lanes) {
   const std::string source = type(from, lanes), result = type(to, lanes);
   const auto define = [&](const std::string& body) {
     begin(name);
-    append(fmt::format("{}{} {}({} a) {{\n{}}}\n", kInline, result, name, source, body));
+    append(fmt::format("{}{} {}({} a) {{\n{}}}\n", kInline, result, name, passed(source), body));
     return name;
   };
   const auto through = [&](DType middle) {
@@ -767,7 +774,7 @@ std::string CppPrelude::to_mask(DType from, int lanes) {
     const std::string part = to_mask(part_of(from), lanes);
     begin(name);
     append(fmt::format("{}{} {}({} a) {{ return {}(a.re) | {}(a.im); }}\n", kInline,
-                       mask_type(bits_of(part_of(from)), lanes), name, type(from, lanes), part, part));
+                       mask_type(bits_of(part_of(from)), lanes), name, passed(type(from, lanes)), part, part));
     return name;
   }
   const std::string name =
@@ -784,7 +791,7 @@ std::string CppPrelude::to_mask(DType from, int lanes) {
   const std::string splat = function("splat", from, lanes);
   const bool half_float = from == DType::F16 || from == DType::BF16;
   begin(name);
-  append(fmt::format("{}{} {}({} a) {{ return ({})({} != {}(0)); }}\n", kInline, mask, name, vector, mask,
+  append(fmt::format("{}{} {}({} a) {{ return ({})({} != {}(0)); }}\n", kInline, mask, name, passed(vector), mask,
                      half_float ? fmt::format("(a & {}((u16)0x7fff))", splat) : std::string("a"), splat));
   return name;
 }
@@ -796,7 +803,7 @@ std::string CppPrelude::from_mask(int bits, DType to, int lanes) {
   const std::string source = mask_type(bits, lanes);
   const std::string one = function("splat", signed_of(bits), lanes), convert = cast(signed_of(bits), to, lanes);
   begin(name);
-  append(fmt::format("{}{} {}({} a) {{ return {}(a & {}(1)); }}\n", kInline, type(to, lanes), name, source, convert, one));
+  append(fmt::format("{}{} {}({} a) {{ return {}(a & {}(1)); }}\n", kInline, type(to, lanes), name, passed(source), convert, one));
   return name;
 }
 
@@ -819,8 +826,8 @@ std::string CppPrelude::pow(DType base, DType exponent, int lanes) {
     body = fmt::format("{}(a, {}(b))", function("pow", base, lanes), convert);
   }
   begin(name);
-  append(fmt::format("{}{} {}({} a, {} b) {{ return {}; }}\n", kInline, type(base, lanes), name, type(base, lanes),
-                     type(exponent, lanes), body));
+  append(fmt::format("{}{} {}({} a, {} b) {{ return {}; }}\n", kInline, type(base, lanes), name, passed(type(base, lanes)),
+                     passed(type(exponent, lanes)), body));
   return name;
 }
 
@@ -835,16 +842,16 @@ std::string CppPrelude::bitcast(DType from, DType to, int lanes) {
     begin(name);
     if (is_complex(from)) {
       append(fmt::format("{}{} {}({} a) {{\n  {} y = {{}};\n  for (int l = 0; l < {}; ++l) y[l] = __builtin_bit_cast({}, {}{{a.re[l], a.im[l]}});\n"
-                         "  return y;\n}}\n", kInline, result, name, source, result, lanes, to_scalar, from_scalar));
+                         "  return y;\n}}\n", kInline, result, name, passed(source), result, lanes, to_scalar, from_scalar));
     } else {
       append(fmt::format("{}{} {}({} a) {{\n  {} y = {{}};\n  for (int l = 0; l < {}; ++l) {{\n    const {} x = a[l];\n"
                          "    const {} v = __builtin_bit_cast({}, x);\n    y.re[l] = v.re;\n    y.im[l] = v.im;\n  }}\n  return y;\n}}\n",
-                         kInline, result, name, source, result, lanes, from_scalar, to_scalar, to_scalar));
+                         kInline, result, name, passed(source), result, lanes, from_scalar, to_scalar, to_scalar));
     }
     return name;
   }
   begin(name);
-  append(fmt::format("{}{} {}({} a) {{ return __builtin_bit_cast({}, a); }}\n", kInline, result, name, source, result));
+  append(fmt::format("{}{} {}({} a) {{ return __builtin_bit_cast({}, a); }}\n", kInline, result, name, passed(source), result));
   return name;
 }
 
@@ -901,7 +908,7 @@ std::string CppPrelude::any(int bits, int lanes) {
   if (is_wide(bits, lanes)) {
     const std::string narrow = any(bits, lanes / 2), low = half("lo", signed_of(bits), lanes), high = half("hi", signed_of(bits), lanes);
     begin(name);
-    append(fmt::format("{}bool {}({} a) {{ return {}({}(a) | {}(a)); }}\n", kInline, name, mask, narrow, low, high));
+    append(fmt::format("{}bool {}({} a) {{ return {}({}(a) | {}(a)); }}\n", kInline, name, passed(mask), narrow, low, high));
   } else if (target_.avx512 && bytes >= 16) {
     const std::string to_bits = mask_bits(bits, lanes);
     begin(name);
@@ -951,39 +958,39 @@ std::string CppPrelude::memory(std::string_view function, DType dtype, int lanes
     };
     if (function == "load" || function == "load_part" || function == "store" || function == "store_part") {
       step("2");
-      params = is_store ? fmt::format("{} v", vector) : "";
+      params = is_store ? fmt::format("{} v", passed(vector)) : "";
       if (function.ends_with("_part")) params += params.empty() ? "i64 n" : ", i64 n";
     } else if (function == "load_reverse" || function == "store_reverse") {
       step("-2");
-      params = is_store ? fmt::format("{} v", vector) : "";
+      params = is_store ? fmt::format("{} v", passed(vector)) : "";
     } else if (function.starts_with("load_stride")) {
       step(std::to_string(2 * (function.back() - '0')));
     } else if (function.find("_step") != std::string_view::npos) {
       step("step*2");
       params = "i64 step";
-      if (is_store) params += fmt::format(", {} v", vector);
+      if (is_store) params += fmt::format(", {} v", passed(vector));
       if (function.ends_with("_part")) params += ", i64 n";
     } else if (function == "load_masked" || function == "store_masked") {
       // The complex number's width has no mask type: masks come in the parts' width, one lane per number.
       const std::string mask = mask_type(bits_of(part), lanes);
       if (is_store) {
-        params = fmt::format("{} v, {} m", vector, mask);
+        params = fmt::format("{} v, {} m", passed(vector), passed(mask));
         body = fmt::format("  for (int l = 0; l < {}; ++l)\n    if (m[l]) p[l] = {}{{v.re[l], v.im[l]}};\n", lanes, element);
       } else {
-        params = fmt::format("{} m, {} fill", mask, element);
+        params = fmt::format("{} m, {} fill", passed(mask), element);
         body = fmt::format("  {} v = {{}};\n  for (int l = 0; l < {}; ++l) {{\n    const {} x = m[l] ? p[l] : fill;\n    v.re[l] = x.re;\n"
                            "    v.im[l] = x.im;\n  }}\n  return v;\n", vector, lanes, element);
       }
     } else {
       const bool masked = function.ends_with("_masked");
       const std::string mask = mask_type(bits_of(part), lanes), index = type(DType::I64, lanes);
-      params = fmt::format("{} index", index);
+      params = fmt::format("{} index", passed(index));
       if (is_store) {
-        params += fmt::format(", {} v{}", vector, masked ? ", " + mask + " m" : "");
+        params += fmt::format(", {} v{}", passed(vector), masked ? ", " + passed(mask) + " m" : "");
         body = fmt::format("  for (int l = 0; l < {}; ++l)\n    {}p[index[l]] = {}{{v.re[l], v.im[l]}};\n", lanes,
                            masked ? "if (m[l]) " : "", element);
       } else {
-        params += masked ? fmt::format(", {} m, {} fill", mask, element) : "";
+        params += masked ? fmt::format(", {} m, {} fill", passed(mask), element) : "";
         body = fmt::format("  {} v = {{}};\n  for (int l = 0; l < {}; ++l) {{\n    const {} x = {}p[index[l]]{};\n    v.re[l] = x.re;\n"
                            "    v.im[l] = x.im;\n  }}\n  return v;\n", vector, lanes, element, masked ? "m[l] ? " : "",
                            masked ? " : fill" : "");
@@ -1036,16 +1043,16 @@ std::string CppPrelude::memory(std::string_view function, DType dtype, int lanes
   const bool avx512_store = avx512 && (bytes == 64 || bits < 32);
 
   if (function == "load") return define(read, fmt::format("  {} v;\n  __builtin_memcpy(&v, p, sizeof v);\n  return v;\n", vector));
-  if (function == "store") return define(fmt::format("{}, {} v", write, vector), "  __builtin_memcpy(p, &v, sizeof v);\n");
+  if (function == "store") return define(fmt::format("{}, {} v", write, passed(vector)), "  __builtin_memcpy(p, &v, sizeof v);\n");
   if (function == "stream") {
     if (wide) {
       const std::string narrow = memory("stream", dtype, lanes / 2), low = half("lo", plain, lanes), high = half("hi", plain, lanes);
-      return define(fmt::format("{}, {} v, bool on", write, vector),
+      return define(fmt::format("{}, {} v, bool on", write, passed(vector)),
                     fmt::format("  {0}(p, {1}(v), on);\n  {0}(p + {2}, {3}(v), on);\n", narrow, low, lanes / 2, high));
     }
     const std::string store = memory("store", dtype, lanes), words = type(DType::I64, bytes / 8);
     const std::string address = type(DType::U64, 0);
-    return define(fmt::format("{}, {} v, bool on", write, vector),
+    return define(fmt::format("{}, {} v, bool on", write, passed(vector)),
                   fmt::format("  if (!on || (({0})p & {1}) != 0) return {2}(p, v);\n"
                               "#ifdef __clang__\n  __builtin_nontemporal_store(v, ({3}*)p);\n"
                               "#else\n  __builtin_ia32_movntdq{4}(({5}*)p, ({5})v);\n#endif\n",
@@ -1071,7 +1078,7 @@ std::string CppPrelude::memory(std::string_view function, DType dtype, int lanes
                                            vector, lanes, element));
   }
   if (function == "store_part") {
-    const std::string declaration = fmt::format("{}, {} v, i64 n", write, vector);
+    const std::string declaration = fmt::format("{}, {} v, i64 n", write, passed(vector));
     if (wide) {
       const std::string narrow = memory("store_part", dtype, lanes / 2), low = half("lo", plain, lanes), high = half("hi", plain, lanes);
       return define(declaration, fmt::format("  {}(p, {}(v), n);\n  {}(p + {}, {}(v), n - {});\n", narrow, low, narrow, lanes / 2, high,
@@ -1086,7 +1093,7 @@ std::string CppPrelude::memory(std::string_view function, DType dtype, int lanes
     return define(declaration, fmt::format("  for (int l = 0; l < {} && l < n; ++l) p[l] = v[l];\n", lanes));
   }
   if (function == "load_masked") {
-    const std::string declaration = fmt::format("{}, {} m, {} fill", read, mask, element);
+    const std::string declaration = fmt::format("{}, {} m, {} fill", read, passed(mask), element);
     if (wide) {
       const std::string narrow = memory("load_masked", dtype, lanes / 2), together = join(plain, lanes / 2);
       const std::string low = half("lo", integer, lanes), high = half("hi", integer, lanes);
@@ -1107,7 +1114,7 @@ std::string CppPrelude::memory(std::string_view function, DType dtype, int lanes
                                            vector, lanes));
   }
   if (function == "store_masked") {
-    const std::string declaration = fmt::format("{}, {} v, {} m", write, vector, mask);
+    const std::string declaration = fmt::format("{}, {} v, {} m", write, passed(vector), passed(mask));
     if (wide) {
       const std::string narrow = memory("store_masked", dtype, lanes / 2);
       const std::string low = half("lo", plain, lanes), high = half("hi", plain, lanes);
@@ -1134,7 +1141,7 @@ std::string CppPrelude::memory(std::string_view function, DType dtype, int lanes
       return define(read, fmt::format("  const {} v = {}(p - {});\n  return __builtin_shufflevector(v, v{});\n", vector, load, lanes - 1, order));
     }
     const std::string store = memory("store", dtype, lanes);
-    return define(fmt::format("{}, {} v", write, vector),
+    return define(fmt::format("{}, {} v", write, passed(vector)),
                   fmt::format("  {}(p - {}, __builtin_shufflevector(v, v{}));\n", store, lanes - 1, order));
   }
   if (function.starts_with("load_stride")) {
@@ -1172,24 +1179,24 @@ std::string CppPrelude::memory(std::string_view function, DType dtype, int lanes
     return define(read + ", i64 step, i64 n", fmt::format("  {} v = {{}};\n  for (int l = 0; l < {}; ++l) v[l] = l < n ? p[l*step] : ({})0;\n  return v;\n",
                                                           vector, lanes, element));
   if (function == "scatter_step")
-    return define(fmt::format("{}, i64 step, {} v", write, vector), fmt::format("  for (int l = 0; l < {}; ++l) p[l*step] = v[l];\n", lanes));
+    return define(fmt::format("{}, i64 step, {} v", write, passed(vector)), fmt::format("  for (int l = 0; l < {}; ++l) p[l*step] = v[l];\n", lanes));
   if (function == "scatter_step_part")
-    return define(fmt::format("{}, i64 step, {} v, i64 n", write, vector),
+    return define(fmt::format("{}, i64 step, {} v, i64 n", write, passed(vector)),
                   fmt::format("  for (int l = 0; l < {} && l < n; ++l) p[l*step] = v[l];\n", lanes));
   const std::string index = type(DType::I64, lanes);
   if (function == "gather") {
     std::string list;
     for (int l = 0; l < lanes; ++l) list += fmt::format("{}p[index[{}]]", l == 0 ? "" : ", ", l);
-    return define(fmt::format("{}, {} index", read, index), fmt::format("  return {}{{{}}};\n", vector, list));
+    return define(fmt::format("{}, {} index", read, passed(index)), fmt::format("  return {}{{{}}};\n", vector, list));
   }
   if (function == "gather_masked")
-    return define(fmt::format("{}, {} index, {} m, {} fill", read, index, mask, element),
+    return define(fmt::format("{}, {} index, {} m, {} fill", read, passed(index), passed(mask), element),
                   fmt::format("  {} v = {{}};\n  for (int l = 0; l < {}; ++l) v[l] = m[l] ? p[index[l]] : fill;\n  return v;\n", vector, lanes));
   if (function == "scatter")
-    return define(fmt::format("{}, {} index, {} v", write, index, vector),
+    return define(fmt::format("{}, {} index, {} v", write, passed(index), passed(vector)),
                   fmt::format("  for (int l = 0; l < {}; ++l) p[index[l]] = v[l];\n", lanes));
   if (function == "scatter_masked")
-    return define(fmt::format("{}, {} index, {} v, {} m", write, index, vector, mask),
+    return define(fmt::format("{}, {} index, {} v, {} m", write, passed(index), passed(vector), passed(mask)),
                   fmt::format("  for (int l = 0; l < {}; ++l)\n    if (m[l]) p[index[l]] = v[l];\n", lanes));
   throw InternalError(fmt::format("prelude: unknown memory function '{}'", function));
 }
@@ -1205,7 +1212,7 @@ std::string CppPrelude::horizontal(op::Combine combine, DType dtype, int lanes) 
     begin(name);
     append(fmt::format("{}{} {}({} a) {{\n  {} y[{}];\n  for (int l = 0; l < {}; ++l) y[l] = {}{{a.re[l], a.im[l]}};\n"
                        "  for (int half = {}; half > 0; half /= 2)\n    for (int l = 0; l < half; ++l) y[l] = {}(y[l], y[l + half]);\n"
-                       "  return y[0];\n}}\n", kInline, element, name, vector, element, lanes, lanes, element, lanes / 2, scalar));
+                       "  return y[0];\n}}\n", kInline, element, name, passed(vector), element, lanes, lanes, element, lanes / 2, scalar));
     return name;
   }
   std::string body;
@@ -1217,7 +1224,7 @@ std::string CppPrelude::horizontal(op::Combine combine, DType dtype, int lanes) 
     body = fmt::format("  return {}({}({}(a), {}(a)));\n", narrow, both, low, high);
   }
   begin(name);
-  append(fmt::format("{}{} {}({} a) {{\n{}}}\n", kInline, type(dtype, 0), name, vector, body));
+  append(fmt::format("{}{} {}({} a) {{\n{}}}\n", kInline, type(dtype, 0), name, passed(vector), body));
   return name;
 }
 
@@ -1277,7 +1284,7 @@ std::string CppPrelude::transpose_block(DType dtype) {
 }
 
 std::string CppPrelude::text() const {
-  // The psABI note is about calls across object files; every function here is inlined.
+  // The warning is about calls across object files; every function here is inlined.
   std::string text = "#pragma GCC diagnostic ignored \"-Wpsabi\"\n";
   // A kernel may define values that nothing reads.
   text += "#pragma GCC diagnostic ignored \"-Wunused-variable\"\n#pragma GCC diagnostic ignored \"-Wunused-but-set-variable\"\n";

@@ -76,6 +76,9 @@ class CppPrelude {
   bool begin(const std::string& name) { return written_.insert(name).second; }
   void append(std::string_view text) { functions_ += text; }
   std::string plain_type(const std::string& element, int lanes);
+  // The type of a parameter. Vectors wider than a register go by reference: how GCC passes them by value has changed once, which it
+  // says in a note that no pragma silences. All of it is inlined, so that nothing is passed at all.
+  std::string passed(const std::string& type) const;
   std::string half(std::string_view which, DType dtype, int lanes);   // lo, hi: to half as many lanes
   std::string join(DType dtype, int lanes);                           // of two vectors of `lanes`
   // Writes `name` for a wide vector in terms of the function `narrow` on halves. Signature letters as in FunctionText.
@@ -87,6 +90,7 @@ class CppPrelude {
 
   CppTarget target_;
   std::set<std::string, std::less<>> written_;
+  std::set<std::string, std::less<>> wide_;   // vector types wider than a register
   std::string typedefs_, externs_, functions_;
 };
 

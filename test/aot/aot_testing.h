@@ -65,7 +65,7 @@ class CompiledSource {
     build::write_file(directory_.path() + "/model.cpp", build::as_bytes(source.text));
     if (!source.weights.empty()) build::write_file(directory_.path() + "/model.weights", source.weights);
     const int status = run(fmt::format("{} -std=c++17 -O1 -Wall -Wextra -Werror -fwrapv -fno-strict-aliasing {} model.cpp -o model", compiler, flags));
-    if (status != 0) log_ = fmt::format("{} {}: {}\n{}", compiler, flags, status, output());
+    if (status != 0 || !output().empty()) log_ = fmt::format("{} {}: {}\n{}", compiler, flags, status, output());
   }
   // "" when it compiled without a word.
   const std::string& log() const { return log_; }

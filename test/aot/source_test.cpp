@@ -40,6 +40,9 @@ TEST(Source, IsItsOwnBenchmarkAlsoUnderTheAddressSanitizer) {
       EXPECT_NE(program.run("./model --dim n=513"), 0);
       EXPECT_NE(program.output().find("n = 513, expected 0 .. 512"), std::string::npos) << program.output();
       EXPECT_NE(program.run("./model --nonsense"), 0);
+      EXPECT_EQ(program.run("./model --seconds 0.01 --isa baseline"), 0) << program.output();
+      EXPECT_NE(program.output().find("instruction set 1"), std::string::npos) << program.output();
+      EXPECT_NE(program.run("./model --isa sse"), 0);
     }
   }
 }
