@@ -92,8 +92,11 @@ def main():
         if "silero-vad" in libraries:
             library, weights, dims = libraries["silero-vad"]
             figures = last_json(run(bench, "threads", library, weights, *dims))
-            row(f"{figures['cores']} threads on one instance, silero-vad", f"{figures['of_linear_cores']:.2f} of linear; same bits {figures['same_bits']}", "0.9", figures["of_linear_cores"] >= 0.9)
-            row(f"16 threads on one instance ({figures['cores']} cores), silero-vad", f"{figures['of_linear_16']:.2f} of linear up to the cores", "0.9", figures["of_linear_16"] >= 0.9)
+            for key in ("cores_threads", "many_threads"):
+                each = figures[key]
+                row(f"{each['threads']} threads on one instance, silero-vad, {figures['cores']} cores",
+                    f"{each['of_linear_cpu']:.2f} of linear by CPU time, {each['of_linear']:.2f} by wall time with {each['running'] * 100:.0f} % of the cores to itself; "
+                    f"{each['waits_per_call']:.5f} waits a call; same bits {figures['same_bits']}", "0.9", each["of_linear_cpu"] >= 0.9)
             figures = last_json(run(bench, "load", library, weights, arguments.cycles, *dims))
             grown = figures["resident_kib_at_end"] - figures["resident_kib_at_a_tenth"]
             row(f"{figures['cycles']} times load, run, unload, silero-vad", f"{figures['resident_kib_at_a_tenth']} KiB after a tenth, {figures['resident_kib_at_end']} KiB at the end", "flat", grown <= 64)

@@ -2,12 +2,15 @@
 //
 //   abi_bench first LIBRARY WEIGHTS DIM...    from dlopen to the first answer, step by step
 //   abi_bench call LIBRARY                    a call of a model with one kernel of no work, and the kernel alone
-//   abi_bench threads LIBRARY WEIGHTS DIM...  1 and several threads on one instance: calls a second, the same bits
+//   abi_bench threads LIBRARY WEIGHTS DIM...  1 and several threads on one instance: calls a second and a CPU second, the same bits
 //   abi_bench load LIBRARY WEIGHTS COUNT DIM...   load, create, run, destroy, unload; resident memory along the way
 //   abi_bench shapes LIBRARY WEIGHTS LOW HIGH STEP   60 random sizes of every symbol; resident memory along the way
+//   abi_bench memory LIBRARY WEIGHTS FILE     the most that was resident while the library was loaded and run on the inputs
+//                                             that FILE names, one a line: NAME PATH SIZE..., the elements at PATH
 //
 // WEIGHTS "-": they are in the library. DIM: NAME=N. Integers of inputs are 16000, which is a sample rate to those that want one.
 #include <malloc.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -16,7 +19,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <map>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -42,6 +48,19 @@ long resident_kib() {
     fclose(file);
   }
   return resident * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+// The most that was ever resident, the inputs of this program included.
+long most_resident_kib() {
+  long kib = 0;
+  if (FILE* file = fopen("/proc/self/status", "r")) {
+    char line[256];
+    while (fgets(line, sizeof line, file) != nullptr) {
+      if (sscanf(line, "VmHWM: %ld", &kib) == 1) break;
+    }
+    fclose(file);
+  }
+  return kib;
 }
 
 std::map<std::string, int64_t> dims_of(char** begin, char** end) {
@@ -162,48 +181,84 @@ int call(const char* library) {
   return 0;
 }
 
+// What `count` threads did on one instance in a second.
+struct Throughput {
+  double calls = 0, wall = 0, cpu = 0;        // cpu: seconds that the threads ran, all of them together
+  long waited = 0, interrupted = 0;           // times that a thread gave up its core by itself, and had to
+  double calls_per_second() const { return calls / wall; }
+  double calls_per_cpu_second() const { return calls / cpu; }
+};
+
+// Two figures of scaling. In wall time: what the threads got done, which other programs on the machine take from. Per second of
+// CPU time: what a call costs while it has a core; a lock that is waited for costs none, but shows as threads that waited.
 int threads(const char* library, const char* weights, const std::map<std::string, int64_t>& dims) {
   const Model model(library);
   const Instance instance = model.instance(options_of(weights));
   const Inputs inputs = inputs_of(model.info(), dims);
   const std::vector<fuseloom::Result> expected = instance.run(inputs.arguments);
-  const auto measure = [&](int count, bool& same) {
+  bool same = true;
+  const auto measure = [&](int count) {
     std::vector<std::thread> workers;
-    std::vector<long> calls(static_cast<size_t>(count) * 16);
+    std::vector<Throughput> of_threads(static_cast<size_t>(count));
     std::vector<char> differs(static_cast<size_t>(count));
     const double start = now(), end = start + 1.0;
     for (int t = 0; t < count; ++t) {
       workers.emplace_back([&, t] {
-        while (now() < end) {
+        Throughput mine;
+        for (; now() < end; ++mine.calls) {
           const std::vector<fuseloom::Result> results = instance.run(inputs.arguments);
           for (size_t i = 0; i < results.size(); ++i) {
             if (results[i].bytes != expected[i].bytes || memcmp(results[i].data(), expected[i].data(), results[i].bytes) != 0) differs[static_cast<size_t>(t)] = 1;
           }
-          ++calls[static_cast<size_t>(t) * 16];
         }
+        timespec cpu;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu);
+        mine.cpu = static_cast<double>(cpu.tv_sec) + static_cast<double>(cpu.tv_nsec) * 1e-9;
+        rusage usage;
+        getrusage(RUSAGE_THREAD, &usage);
+        mine.waited = usage.ru_nvcsw;
+        mine.interrupted = usage.ru_nivcsw;
+        of_threads[static_cast<size_t>(t)] = mine;
       });
     }
     for (std::thread& worker : workers) worker.join();
-    long total = 0;
-    for (const long each : calls) total += each;
+    Throughput total;
+    total.wall = now() - start;
+    for (const Throughput& each : of_threads) {
+      total.calls += each.calls;
+      total.cpu += each.cpu;
+      total.waited += each.waited;
+      total.interrupted += each.interrupted;
+    }
     for (const char each : differs) same = same && each == 0;
-    return static_cast<double>(total) / (now() - start);
+    return total;
   };
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  bool same = true;
-  std::vector<double> scaled, scaled_many;
-  double one = 0, many = 0;
-  for (int round = 0; round < 5; ++round) {   // in turns: the machine is not always equally fast
-    one = measure(1, same);
-    const double all = measure(cores, same);
-    many = measure(16, same);
-    scaled.push_back(all / one / cores);
-    scaled_many.push_back(many / one / cores);
-  }
-  std::sort(scaled.begin(), scaled.end());
-  std::sort(scaled_many.begin(), scaled_many.end());
-  printf("{\"cores\": %d, \"calls_per_second_1\": %.0f, \"calls_per_second_16\": %.0f, \"of_linear_cores\": %.3f, \"of_linear_16\": %.3f, \"same_bits\": %s}\n", cores, one, many, scaled[2],
-         scaled_many[2], same ? "true" : "false");
+  const auto print = [&](const char* name, int count) {
+    std::vector<double> wall, cpu, running, waited, interrupted;
+    double calls = 0, one_calls = 0;
+    for (int round = 0; round < 7; ++round) {   // in turns: the machine is not always equally fast
+      const Throughput one = measure(1), all = measure(count);
+      wall.push_back(all.calls_per_second() / one.calls_per_second() / cores);
+      cpu.push_back(all.calls_per_cpu_second() / one.calls_per_cpu_second());
+      running.push_back(all.cpu / (all.wall * std::min(count, cores)));
+      waited.push_back(static_cast<double>(all.waited) / all.calls);
+      interrupted.push_back(static_cast<double>(all.interrupted) / all.calls);
+      calls = all.calls_per_second();
+      one_calls = one.calls_per_second();
+    }
+    const auto median = [](std::vector<double>& values) {
+      std::sort(values.begin(), values.end());
+      return values[values.size() / 2];
+    };
+    printf("\"%s\": {\"threads\": %d, \"calls_per_second_1\": %.0f, \"calls_per_second\": %.0f, \"of_linear\": %.3f, \"of_linear_cpu\": %.3f, \"running\": %.3f, "
+           "\"waits_per_call\": %.5f, \"interruptions_per_call\": %.5f}, ",
+           name, count, one_calls, calls, median(wall), median(cpu), median(running), median(waited), median(interrupted));
+  };
+  printf("{\"cores\": %d, ", cores);
+  print("cores_threads", cores);
+  print("many_threads", 16);
+  printf("\"same_bits\": %s}\n", same ? "true" : "false");
   return same ? 0 : 1;
 }
 
@@ -221,7 +276,7 @@ int load(const char* library, const char* weights, int count, const std::map<std
 }
 
 int shapes(const char* library, const char* weights, int64_t low, int64_t high, int64_t step) {
-  mallopt(M_MMAP_THRESHOLD, 1 << 16);   // what this program itself frees goes back to the system at once
+  mallopt(M_MMAP_THRESHOLD, 1 << 12);   // what this program itself frees goes back to the system at once, the small results of small inputs too
   const Model model(library);
   const Instance instance = model.instance(options_of(weights));
   unsigned long long seed = 20261207;
@@ -250,6 +305,38 @@ int shapes(const char* library, const char* weights, int64_t low, int64_t high, 
   return 0;
 }
 
+// NAME PATH SIZE... of every line.
+Inputs inputs_of_file(const fuseloom_model_info& info, const char* path) {
+  Inputs inputs;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string name, data;
+    words >> name >> data;
+    std::vector<int64_t> sizes;
+    for (int64_t size; words >> size;) sizes.push_back(size);
+    std::ifstream elements(data, std::ios::binary);
+    inputs.memory.emplace_back(std::istreambuf_iterator<char>(elements), std::istreambuf_iterator<char>());
+    inputs.memory.back().push_back(0);
+    inputs.memory.back().shrink_to_fit();
+    for (int64_t i = 0; i < info.input_count; ++i) {
+      if (name == info.inputs[i].name) inputs.arguments.emplace_back(name, info.inputs[i].dtype, inputs.memory.back().data(), sizes);
+    }
+  }
+  return inputs;
+}
+
+int memory(const char* library, const char* weights, const char* inputs_path) {
+  const long before = resident_kib();
+  const Model model(library);
+  const Instance instance = model.instance(options_of(weights));
+  const Inputs inputs = inputs_of_file(model.info(), inputs_path);
+  for (int i = 0; i < 3; ++i) instance.run(inputs.arguments);
+  printf("{\"before_kib\": %ld, \"most_resident_kib\": %ld, \"arena_bytes\": %zu, \"weights_bytes\": %" PRId64 "}\n", before, most_resident_kib(), instance.arena_bytes(inputs.arguments),
+         model.info().weights_bytes);
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -260,6 +347,7 @@ int main(int argc, char** argv) {
     if (what == "threads" && argc >= 4) return threads(argv[2], argv[3], dims_of(argv + 4, argv + argc));
     if (what == "load" && argc >= 5) return load(argv[2], argv[3], atoi(argv[4]), dims_of(argv + 5, argv + argc));
     if (what == "shapes" && argc == 7) return shapes(argv[2], argv[3], atoll(argv[4]), atoll(argv[5]), atoll(argv[6]));
+    if (what == "memory" && argc == 5) return memory(argv[2], argv[3], argv[4]);
     fprintf(stderr, "usage: see the head of abi_bench.cpp\n");
     return 2;
   } catch (const fuseloom::ModelError& error) {
