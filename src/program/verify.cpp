@@ -2,6 +2,7 @@
 // so the first one that names a Temporary counts as its writer; all other lines are exact.
 #include <algorithm>
 #include <set>
+#include <type_traits>
 #include <unordered_set>
 #include <utility>
 
@@ -75,12 +76,22 @@ class Verifier {
   std::string typed(BufferId id) const { return fmt::format("%{}: {}", buffer(id).name, op::to_string(buffer(id).type)); }
 
   // ---- symbols
-  void need(const sym::Expr& expr, std::string_view of) const {
-    for (const std::string& symbol : sym::symbols_of(expr)) {
-      if (bound_.count(symbol) == 0) fail("{} uses the symbol {}, which is not bound yet", of, symbol);
+  // Expressions are shared widely, and what is bound stays bound: each is looked at once. `of`: the words for what it is the size of.
+  template <class Words>
+  void need(const sym::Expr& expr, const Words& of) {
+    if (expr.is_const() || closed_.contains(expr)) return;
+    if (expr.is_symbol() && bound_.count(expr.name()) == 0) {
+      if constexpr (std::is_invocable_v<Words>) {
+        fail("{} uses the symbol {}, which is not bound yet", of(), expr.name());
+      } else {
+        fail("{} uses the symbol {}, which is not bound yet", of, expr.name());
+      }
     }
+    for (const sym::Expr& arg : expr.args()) need(arg, of);
+    closed_.insert(expr);
   }
-  void need(const op::Shape& shape, std::string_view of) const {
+  template <class Words>
+  void need(const op::Shape& shape, const Words& of) {
     for (const sym::Expr& size : shape) need(size, of);
   }
   void bind(const std::string& symbol) {
@@ -196,11 +207,11 @@ class Verifier {
     if (!id.valid()) fail("a buffer is missing");
     if (id.index >= static_cast<int32_t>(program_.buffers.size())) fail("buffer {} of {}", id.index, program_.buffers.size());
   }
-  void need_sizes(BufferId id) const {
+  void need_sizes(BufferId id) {
     for (BufferId at = id;; at = buffer(at).base) {
-      need(buffer(at).type.shape, typed(at));
+      need(buffer(at).type.shape, [&] { return typed(at); });
       if (buffer(at).kind != BufferKind::View) return;
-      need(buffer(at).offset, "the offset of " + typed(at));
+      need(buffer(at).offset, [&] { return "the offset of " + typed(at); });
     }
   }
   std::vector<bool>::reference written(BufferId id) { return written_[static_cast<size_t>(storage_of(program_, id).index)]; }
@@ -236,7 +247,7 @@ class Verifier {
   }
 
   // ---- lines
-  void verify_variants(const Launch& launch) const {
+  void verify_variants(const Launch& launch) {
     if (launch.variants.empty()) fail("no variant");
     for (const Variant& variant : launch.variants) {
       if (variant.kernel < 0 || variant.kernel >= static_cast<int32_t>(program_.kernels.size()))
@@ -282,9 +293,12 @@ class Verifier {
   void verify_init(const Line& line) {
     const Launch* launch = std::get_if<Launch>(&line.what);
     if (launch == nullptr) fail("only launches prepare buffers");
-    const Symbols bound = std::exchange(bound_, {});  // no inputs yet: nothing is bound
+    // No inputs yet: nothing is bound.
+    Symbols bound = std::exchange(bound_, {});
+    std::unordered_set<sym::Expr> closed = std::exchange(closed_, {});
     verify_variants(*launch);
-    bound_ = bound;
+    bound_ = std::move(bound);
+    closed_ = std::move(closed);
     bool writes = false;
     for (const BufferId id : launch->buffers) {
       verify_id(id);
@@ -336,7 +350,7 @@ class Verifier {
     for (const auto& [role, operand] : {std::pair("left operand", &product.left), std::pair("right operand", &product.right), std::pair("result", &product.result)}) {
       const op::TensorType& type = type_of(operand->buffer, role);
       if (type.dtype != dtype) fail("the {} of the product is {}, its result {}", role, dtype_name(type.dtype), dtype_name(dtype));
-      for (const sym::Expr& expr : {operand->offset, operand->batch_stride, operand->row_stride, operand->column_stride}) need(expr, fmt::format("the {} of the product", role));
+      for (const sym::Expr& expr : {operand->offset, operand->batch_stride, operand->row_stride, operand->column_stride}) need(expr, [&] { return fmt::format("the {} of the product", role); });
     }
     if (product.bias >= 0 && type_of(product.bias, "bias").dtype != dtype) fail("the bias of the product is not {}", dtype_name(dtype));
     if (!product.result.column_stride.is_const(1)) fail("the columns of the product's result lie {} apart, expected 1", sym::to_string(product.result.column_stride));
@@ -350,7 +364,7 @@ class Verifier {
     if (!call.op->reference) fail("{} has no native function", call.op->name);
     for (const auto& [name, attr] : call.attrs.all()) {
       const op::Shape* sizes = std::get_if<op::Shape>(&attr);
-      if (sizes != nullptr && name != "defines") need(*sizes, "attribute " + name);
+      if (sizes != nullptr && name != "defines") need(*sizes, [&] { return "attribute " + name; });
     }
     std::vector<op::TensorType> types;
     std::vector<char> present;
@@ -497,6 +511,7 @@ class Verifier {
   const std::string path_;
   std::string where_;
   Symbols bound_;
+  std::unordered_set<sym::Expr> closed_;   // all of whose symbols are bound
   std::vector<bool> written_;  // by storage buffer
 };
 

@@ -216,16 +216,17 @@ void append(Polynomial& polynomial, const Expr& expr, int64_t factor) {
   polynomial.constant = wrap_add(polynomial.constant, wrap_mul(more.constant, factor));
 }
 
-// polynomial - remove + insert, when every term of `remove` is in the polynomial with the same coefficient. The
+// polynomial - remove + insert(), when every term of `remove` is in the polynomial with the same coefficient. The
 // constant may differ.
-std::optional<Polynomial> exchanged(const Polynomial& polynomial, const Expr& remove, const Expr& insert) {
+template <class Insert>
+std::optional<Polynomial> exchanged(const Polynomial& polynomial, const Expr& remove, const Insert& insert) {
   for (const Term& term : polynomial_of(remove).terms) {
     const Term* found = find_term(polynomial, term.atoms());
     if (!found || found->coefficient != term.coefficient) return std::nullopt;
   }
   Polynomial result = polynomial;
   append(result, remove, -1);
-  append(result, insert, 1);
+  append(result, insert(), 1);
   collect_like_terms(result);
   return result;
 }
@@ -245,7 +246,7 @@ std::optional<Polynomial> Algebra::recombine_mod(const Polynomial& polynomial, s
   const Expr scaled = ring.multiply(factor, n);
   if (!quotient.is_const()) {
     const Expr both = ring.add(ring.multiply(scaled, quotient), term_expr(term));
-    if (auto result = exchanged(polynomial, both, ring.multiply(factor, x))) return result;
+    if (auto result = exchanged(polynomial, both, [&] { return ring.multiply(factor, x); })) return result;
   }
   for (const Term& other : polynomial.terms) {
     for (const Expr& digit : other.atoms()) {
@@ -255,7 +256,7 @@ std::optional<Polynomial> Algebra::recombine_mod(const Polynomial& polynomial, s
       if (!at_least(n, 1) || !at_least(m, 1)) continue;
       if (!product_has_small_coefficients({n, m})) continue;
       const Expr both = ring.add(term_expr(other), term_expr(term));
-      if (auto result = exchanged(polynomial, both, ring.multiply(factor, mod(x, multiply(n, m))))) return result;
+      if (auto result = exchanged(polynomial, both, [&] { return ring.multiply(factor, mod(x, multiply(n, m))); })) return result;
     }
   }
   return std::nullopt;
@@ -266,16 +267,18 @@ std::optional<Polynomial> Algebra::recombine_floor_div(const Polynomial& polynom
   const Expr &x = atom.args()[0], &n = atom.args()[1];
   const auto integer = n.as_const();
   if (integer ? *integer <= 0 || term.coefficient % *integer != 0 : !nonzero(n)) return std::nullopt;
+  const bool divides = integer && range(x).divisor % *integer == 0;
+  // The terms of x, which are not in its quotient, would be others of the sum.
+  if (!divides && polynomial.terms.size() < 2 && !x.is_const()) return std::nullopt;
   Algebra ring = ring_only();
   const Division scaled = ring.divide(without_atom(term, atom), n);
   if (scaled.remainder != 0) return std::nullopt;
   const Expr& factor = scaled.quotient;
   if (!product_has_small_coefficients({factor, x})) return std::nullopt;
-  if (integer && range(x).divisor % *integer == 0) {
-    return exchanged(polynomial, term_expr(term), ring.multiply(factor, x));
-  }
-  const Expr both = ring.subtract(term_expr(term), ring.multiply(factor, x));
-  return exchanged(polynomial, both, ring.negate(ring.multiply(factor, mod(x, n))));
+  const Expr multiple = ring.multiply(factor, x);
+  if (divides) return exchanged(polynomial, term_expr(term), [&] { return multiple; });
+  const Expr both = ring.subtract(term_expr(term), multiple);
+  return exchanged(polynomial, both, [&] { return ring.negate(ring.multiply(factor, mod(x, n))); });
 }
 
 // ---- Quotients and remainders ------------------------------------------------------------------------------------
