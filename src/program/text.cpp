@@ -505,11 +505,16 @@ class Parser {
     } while (!lexer_.accept("}"));
     return launch;
   }
+  // (a, b, ...) with so many expressions, as the words say.
+  std::vector<sym::Expr> parse_exactly(size_t count, std::string_view words) {
+    const base::Token at = lexer_.peek();
+    std::vector<sym::Expr> exprs = parse_exprs("(", ")");
+    if (exprs.size() != count) fail_at(at, fmt::format("{}, found {}", words, exprs.size()));
+    return exprs;
+  }
   MatrixProduct parse_product(const Scope& scope) {
     MatrixProduct product;
-    const base::Token at = lexer_.peek();
-    const std::vector<sym::Expr> sizes = parse_exprs("(", ")");
-    if (sizes.size() != 4) fail_at(at, fmt::format("a product has 4 sizes (batch, rows, columns, depth), found {}", sizes.size()));
+    const std::vector<sym::Expr> sizes = parse_exactly(4, "a product has 4 sizes (batch, rows, columns, depth)");
     product.batch = sizes[0];
     product.rows = sizes[1];
     product.columns = sizes[2];
@@ -518,9 +523,7 @@ class Parser {
       lexer_.expect(name);
       operand.buffer = parse_int32();
       lexer_.expect("strides");
-      const base::Token list = lexer_.peek();
-      const std::vector<sym::Expr> strides = parse_exprs("(", ")");
-      if (strides.size() != 3) fail_at(list, fmt::format("an operand has 3 strides (batch, row, column), found {}", strides.size()));
+      const std::vector<sym::Expr> strides = parse_exactly(3, "an operand has 3 strides (batch, row, column)");
       operand.batch_stride = strides[0];
       operand.row_stride = strides[1];
       operand.column_stride = strides[2];

@@ -2,6 +2,7 @@
 // own constant (R61), and what is wrong with them said by name.
 #include "aot_testing.h"
 #include "path/path_testing.h"
+#include "support/greedy_op.h"
 
 namespace fuseloom::test {
 namespace {
@@ -35,12 +36,6 @@ op::OpRecord scaled(std::vector<op::KernelConfiguration> configurations) {
           .attrs = {{"add", op::AttrSpec::Kind::Integer, true}},
           .infer = [](const op::InferContext& context) { return std::vector<op::TensorType>{context.in(0)}; },
           .kernel = std::move(kernel)};
-}
-
-op::OpTable table_with(op::OpRecord record) {
-  op::OpTable table = op::make_standard_ops();
-  table.add(std::move(record));
-  return table;
 }
 
 TEST(CustomOpAhead, MostSpecificConfigurationFirst) {  // R61
@@ -88,16 +83,7 @@ TEST(CustomOpAhead, OneConfigurationWithoutConstants) {  // R61
 
 // Without a declaration every pointer counts as written: the kernel gets copies.
 TEST(CustomOpAhead, InputsThatMayBeWrittenAreCopies) {
-  op::SourceKernel kernel{.source = R"(void run(void* const* buffers, const int64_t*, char*, int64_t begin, int64_t end) {
-  for (int64_t i = begin; i < end; ++i) {
-    float& x = static_cast<float*>(buffers[0])[i];
-    x = x * x;
-    static_cast<float*>(buffers[1])[i] = x + 1;
-  }
-})",
-                          .extent = "x0_d0"};
-  const op::OpTable table =
-      table_with({.name = "greedy", .summary = "x * x + 1", .infer = [](const op::InferContext& context) { return std::vector<op::TensorType>{context.in(0)}; }, .kernel = kernel});
+  const op::OpTable table = table_with_greedy();
   const CompiledModel library(compile_library(graph::parse_graph("graph main(%x: f32[n]) {\n  %b: f32[n] = greedy(%x)\n  %y: f32[n] = add(%x, %b)\n  return %y\n}\n", table)));
   const Tensor x = numbers(DType::F32, {100}, 3), before = x.to_contiguous();
   const Tensor y = tensor_of(library.model().instance().run(arguments_of({&x, 1}))[0]);

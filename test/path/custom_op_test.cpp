@@ -9,6 +9,7 @@
 #include "graph/evaluate.h"
 #include "graph/text.h"
 #include "run/archive.h"
+#include "support/greedy_op.h"
 
 namespace fuseloom::test {
 namespace {
@@ -27,12 +28,6 @@ op::OpRecord scaled(std::vector<op::KernelConfiguration> configurations) {
                           .extent = "x0_d0",
                           .mutates = std::vector<size_t>()};
   return {.name = "scaled", .summary = "x * FACTOR + add", .attrs = {{"add", op::AttrSpec::Kind::Integer, true}}, .infer = like_input, .kernel = std::move(kernel)};
-}
-
-op::OpTable table_with(op::OpRecord record) {
-  op::OpTable table = op::make_standard_ops();
-  table.add(std::move(record));
-  return table;
 }
 
 const char* const kGraph = "graph main(%x: f32[n, m]) {\n  %a: f32[n, m] = relu(%x)\n  %b: f32[n, m] = scaled(%a) {add = 1}\n"
@@ -117,16 +112,7 @@ TEST(CustomOp, TunesAmongEqualConditions) {
 
 TEST(CustomOp, InputsThatMayBeWrittenAreCopies) {
   for (const bool declared : {false, true}) {
-    op::SourceKernel kernel{.source = R"(void run(void* const* buffers, const int64_t*, char*, int64_t begin, int64_t end) {
-  for (int64_t i = begin; i < end; ++i) {
-    float& x = static_cast<float*>(buffers[0])[i];
-    x = x * x;
-    static_cast<float*>(buffers[1])[i] = x + 1;
-  }
-})",
-                            .extent = "x0_d0"};
-    if (declared) kernel.mutates = std::vector<size_t>{0};
-    const op::OpTable table = table_with({.name = "greedy", .summary = "x * x + 1", .infer = like_input, .kernel = kernel});
+    const op::OpTable table = table_with_greedy(declared ? std::optional(std::vector<size_t>{0}) : std::nullopt);
     const std::string text = "graph main(%x: f32[n]) {\n  %a: f32[n] = neg(%x)\n  %b: f32[n] = greedy(%a)\n  %y: f32[n] = add(%a, %b)\n  return %y\n}\n";
     const Tensor x = counted({20});
     const Tensor y = run_graph(table, text, x);

@@ -42,6 +42,17 @@ bool set(T& field, const void* value, size_t bytes) {
   return true;
 }
 
+// An attribute that an object has, under its number.
+template <class T>
+struct Attribute {
+  int number;
+  T& field;
+};
+template <class... Attributes>
+int set_attribute(int number, const void* value, size_t bytes, Attributes... attributes) {
+  return ((number == attributes.number && set(attributes.field, value, bytes)) || ...) ? kSuccess : kInvalidValue;
+}
+
 float half_to_float(uint16_t bits) {
   const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
   const float value = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -24) : exponent == 31 ? (mantissa != 0 ? NAN : INFINITY) : std::ldexp(static_cast<float>(1024 + mantissa), exponent - 25);
@@ -116,12 +127,7 @@ int cublasLtMatmulDescCreate(void** made, int compute_type, int scale_type) {
 int cublasLtMatmulDescDestroy(void* product) { return delete static_cast<FakeProduct*>(product), kSuccess; }
 int cublasLtMatmulDescSetAttribute(void* held, int attribute, const void* value, size_t bytes) {
   FakeProduct& product = *static_cast<FakeProduct*>(held);
-  bool good = false;
-  if (attribute == 3) good = set(product.transpose_a, value, bytes);
-  if (attribute == 4) good = set(product.transpose_b, value, bytes);
-  if (attribute == 7) good = set(product.epilogue, value, bytes);
-  if (attribute == 8) good = set(product.bias, value, bytes);
-  return good ? kSuccess : kInvalidValue;
+  return set_attribute(attribute, value, bytes, Attribute{3, product.transpose_a}, Attribute{4, product.transpose_b}, Attribute{7, product.epilogue}, Attribute{8, product.bias});
 }
 int cublasLtMatrixLayoutCreate(void** made, int type, uint64_t rows, uint64_t columns, int64_t leading_dimension) {
   if (rows == 0 || columns == 0 || leading_dimension < static_cast<int64_t>(rows)) return kInvalidValue;
@@ -136,10 +142,7 @@ int cublasLtMatrixLayoutCreate(void** made, int type, uint64_t rows, uint64_t co
 int cublasLtMatrixLayoutDestroy(void* matrix) { return delete static_cast<FakeMatrix*>(matrix), kSuccess; }
 int cublasLtMatrixLayoutSetAttribute(void* held, int attribute, const void* value, size_t bytes) {
   FakeMatrix& matrix = *static_cast<FakeMatrix*>(held);
-  bool good = false;
-  if (attribute == 5) good = set(matrix.batch, value, bytes);
-  if (attribute == 6) good = set(matrix.batch_stride, value, bytes);
-  return good ? kSuccess : kInvalidValue;
+  return set_attribute(attribute, value, bytes, Attribute{5, matrix.batch}, Attribute{6, matrix.batch_stride});
 }
 int cublasLtMatmulPreferenceCreate(void** made) { return *made = new Preference, kSuccess; }
 int cublasLtMatmulPreferenceDestroy(void* preference) { return delete static_cast<Preference*>(preference), kSuccess; }
